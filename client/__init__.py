@@ -1,0 +1,1 @@
+"""The client's side: what runs beside private data."""

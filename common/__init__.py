@@ -1,0 +1,1 @@
+"""What server and client share: the data of a round, configuration, sparsity, tasks."""

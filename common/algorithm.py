@@ -1,0 +1,110 @@
+"""What a federated algorithm is: a few pure functions over flat vectors, the client's half and the server's.
+
+The paper's Meta Sparse-ProxSkip (Algorithm 1) is one round with options; each option is a method here, and an
+algorithm is a file in strategies/ that overrides the ones in which it differs. All of them work on a vector (d,) of one
+client as well as on a tensor (N, d) of N clients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from common.config import Range
+from common.schedule import ScheduleKind
+from common.sparsity import top_k
+from common.task import Objective
+from common.types import ClientMemory, Precision, RoundPlan, ServerState, Upload
+
+Density = Annotated[float, Range(above=0, at_most=1)]
+Gradient = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """The section `algorithm` of an experiment: its options are the fields, its behaviour the methods."""
+
+    plugin_package: ClassVar[str] = "strategies"
+    default_schedule: ClassVar[ScheduleKind]
+    has_control: ClassVar[bool] = False
+    keeps_zero_sum: ClassVar[bool] = False  # of the corrections, over all clients, after every round
+
+    learning_rate: Annotated[float, Range(above=0)]  # gamma
+    density: Density = 1.0  # K / d, of the model that is evaluated and kept at the end
+
+    # The client's half.
+
+    def initial_memory(self, model: Tensor) -> ClientMemory:
+        """Return what a client starts with: h_i = 0, so that the sum over clients is zero."""
+        return ClientMemory(control=torch.zeros_like(model) if self.has_control else None)
+
+    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
+        """Close the control with the average of the round in which this client's last upload was counted."""
+        return memory
+
+    def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
+        """Return what is taken from every local gradient against client drift."""
+        return memory.control
+
+    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+        """Return where the local steps begin."""
+        return model
+
+    @abstractmethod
+    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+        """Take one local step; `corrected_gradient(w)` is the gradient at w less the correction."""
+
+    def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
+        """Return w^, what is left of the local model before the upload."""
+        return weights
+
+    def finish(
+        self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
+    ) -> tuple[Upload, ClientMemory]:
+        """Return the upload, and the memory with what `settle` will need of it."""
+        return Upload(model=round_to(plan.precision, self.prune(plan, weights))), memory
+
+    # The server's half.
+
+    def initial_state(self, state: ServerState) -> ServerState:
+        """Return the server's state before the first round."""
+        return state
+
+    def round_density(self, round_number: int, rounds: int) -> float:
+        """Return the density that a round's plan asks for."""
+        return self.density
+
+    @abstractmethod
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+        """Return the next state from the uniform mean of the uploads."""
+
+    def evaluated(self, state: ServerState) -> ServerState:
+        """Return what is evaluated and kept: every model is first pruned to the target density (Appendix A)."""
+        return replace(state, model=top_k(state.model, self.density))
+
+
+def client_round(
+    algorithm: Algorithm, plan: RoundPlan, state: ServerState, memory: ClientMemory, objective: Objective
+) -> tuple[Upload, ClientMemory]:
+    """Run one round on one client, or on a batch of clients: start, local steps, prune, upload."""
+    gradient = objective.start_round(plan.round, state.buffers)
+    correction = algorithm.correction(memory, state)
+
+    def corrected_gradient(weights: Tensor) -> Tensor:
+        return gradient(weights) if correction is None else gradient(weights) - correction
+
+    weights = algorithm.starting_point(plan, state.model)
+    for _ in range(plan.local_steps):
+        weights = algorithm.local_step(plan, weights, corrected_gradient)
+    upload, memory = algorithm.finish(plan, state, memory, weights)
+    return replace(upload, buffers=objective.buffers()), memory
+
+
+def round_to(precision: Precision, vector: Tensor) -> Tensor:
+    """Round values to what is uploaded; the client goes on with the rounded ones, so nothing is lost on the way."""
+    return vector if precision == "float32" else vector.to(torch.bfloat16).to(vector.dtype)

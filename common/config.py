@@ -1,0 +1,179 @@
+"""Nested mappings -> frozen dataclasses; whatever does not fit is one clear line, before anything starts.
+
+A dataclass describes its section of the YAML file by its fields: the type, a `Range` where numbers are bounded, the
+default where there is one. A field whose class has a `plugin_package` takes the class that the section's `name` says.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from common import plugins
+from common.errors import UserError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Range:
+    """The numbers that an option may take."""
+
+    above: float = -math.inf
+    at_least: float = -math.inf
+    at_most: float = math.inf
+    below: float = math.inf
+
+    def __contains__(self, number: float) -> bool:
+        return self.above < number < self.below and self.at_least <= number <= self.at_most
+
+    def __str__(self) -> str:
+        bounds = {"above": self.above, "at least": self.at_least, "below": self.below, "at most": self.at_most}
+        return " and ".join(f"{word} {bound:g}" for word, bound in bounds.items() if math.isfinite(bound))
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the values come from, for error messages: a file, and the keys that `--set` replaced."""
+
+    file: str
+    replaced: frozenset[str] = frozenset()
+
+    def refuse(self, key: str, complaint: str) -> NoReturn:
+        """Raise the error about one key."""
+        origin = f"{self.file} with --set" if key in self.replaced else self.file
+        raise UserError(f"{origin}: {key}{complaint}")
+
+
+def read(kind: type[T], section: object, source: Source, key: str = "") -> T:
+    """Build a dataclass from a mapping, checking every key, type and range."""
+    if not isinstance(section, Mapping):
+        source.refuse(key or "the experiment", f": expected a section of keys and values, got {section!r}")
+    values = dict(section)
+    if hasattr(kind, "plugin_package"):
+        kind = _chosen_plugin(kind, values, source, key)
+    known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    allowed = [*(["name"] if hasattr(kind, "plugin_package") else []), *known]
+    for name in values:
+        if name not in known:
+            _refuse_unknown(str(name), values[name], allowed, source, key)
+    hints = get_type_hints(kind, include_extras=True)
+    arguments = {
+        name: _read_field(hints[name], field, values, source, _join(key, name)) for name, field in known.items()
+    }
+    try:
+        return kind(**{name: value for name, value in arguments.items() if value is not MISSING})
+    except ValueError as error:  # a check across fields, in __post_init__
+        source.refuse(key or "the experiment", f": {error}")
+
+
+def to_mapping(instance: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return the mapping from which `read` builds the same dataclass again."""
+    package = getattr(instance, "plugin_package", None)
+    mapping: dict[str, Any] = {"name": plugins.name_of(package, type(instance))} if package else {}
+    for field in fields(instance):
+        value = getattr(instance, field.name)
+        mapping[field.name] = to_mapping(value) if is_dataclass(value) else value
+    return mapping
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that looks most like this one."""
+    candidates = list(known)
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.0)
+    return matches[0] if matches else ", ".join(candidates)
+
+
+def _read_field(hint: Any, field: Field[Any], values: dict[str, Any], source: Source, key: str) -> Any:  # noqa: ANN401
+    if field.name in values:
+        value = values[field.name]
+    elif field.default is not MISSING or field.default_factory is not MISSING:
+        return MISSING
+    elif _is_section(hint):
+        value = {}
+    else:
+        source.refuse(key, f": this key is missing; it takes {_describe(hint)}")
+    return read(hint, value, source, key) if _is_section(hint) else _read_leaf(hint, value, source, key)
+
+
+def _read_leaf(hint: Any, value: object, source: Source, key: str) -> Any:  # noqa: ANN401
+    converted = _convert(hint, value)
+    if converted is MISSING:
+        source.refuse(key, f" = {value!r} is not allowed; it takes {_describe(hint)}")
+    return converted
+
+
+def _convert(hint: Any, value: Any) -> Any:  # noqa: ANN401
+    """Return the value as the type that the hint asks for, or MISSING where it does not fit."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        inner, *bounds = get_args(hint)
+        converted = _convert(inner, value)
+        return converted if converted is MISSING or all(converted in bound for bound in bounds) else MISSING
+    if origin is Literal:
+        return value if value in get_args(hint) else MISSING
+    if origin in (Union, types.UnionType):
+        options = (_convert(option, value) for option in get_args(hint))
+        return next((option for option in options if option is not MISSING), MISSING)
+    return _convert_scalar(hint, value)
+
+
+def _convert_scalar(kind: type, value: Any) -> Any:  # noqa: ANN401
+    if kind is float and not isinstance(value, bool) and isinstance(value, int | float | str):
+        try:  # YAML reads 1e-5, without a dot, as text
+            number = float(value)
+        except (ValueError, OverflowError):
+            return MISSING
+        return number if math.isfinite(number) else MISSING
+    if kind is int and isinstance(value, bool):
+        return MISSING
+    return value if isinstance(value, kind) else MISSING
+
+
+def _describe(hint: Any) -> str:  # noqa: ANN401
+    """Say in words what a hint allows."""
+    origin = get_origin(hint)
+    if origin is Annotated:
+        inner, *bounds = get_args(hint)
+        return " ".join([_describe(inner), *map(str, bounds)])
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, get_args(hint)))
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_describe, get_args(hint)))
+    words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
+    return words.get(hint, "a section")
+
+
+def _chosen_plugin(base: type[T], values: dict[str, Any], source: Source, key: str) -> type[T]:
+    """Take `name` out of a section and return the class that it stands for."""
+    package: str = base.plugin_package  # type: ignore[attr-defined]
+    name = values.pop("name", None)
+    try:
+        if not isinstance(name, str):
+            raise LookupError(name)
+        return cast("type[T]", plugins.find(package, name, base))
+    except LookupError:
+        known = plugins.available(package, base)
+        given = "is missing" if name is None else f"= {name!r} is unknown; the nearest is {nearest(str(name), known)!r}"
+        source.refuse(_join(key, "name"), f" {given}; known: {', '.join(known)}, or your own module:Class")
+    except UserError as error:
+        source.refuse(_join(key, "name"), f": {error}")
+
+
+def _refuse_unknown(name: str, value: object, allowed: list[str], source: Source, key: str) -> NoReturn:
+    closest = _join(key, nearest(name, allowed))
+    source.refuse(
+        _join(key, name), f" = {value!r} is an unknown key; the nearest is {closest}; known: {', '.join(allowed)}"
+    )
+
+
+def _is_section(hint: Any) -> bool:  # noqa: ANN401
+    return is_dataclass(hint)
+
+
+def _join(section: str, name: str) -> str:
+    return f"{section}.{name}" if section else name

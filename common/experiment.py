@@ -1,0 +1,161 @@
+"""An experiment: one YAML file, read into frozen dataclasses, that says everything a run depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+
+from common.algorithm import Algorithm
+from common.config import Range, Source, nearest, read, to_mapping
+from common.errors import UserError
+from common.schedule import Schedule, local_steps
+from common.task import Task
+from common.types import Precision, RoundPlan
+
+Count = Annotated[int, Range(at_least=1)]
+FOLDER = Path(__file__).parent / "experiments"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Codec:
+    """The section `codec`: how uploads are written."""
+
+    precision: Precision = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Everything that a run depends on, besides the data itself."""
+
+    name: str
+    seed: Annotated[int, Range(at_least=0)] = 0
+    rounds: Count
+    clients: Count
+    evaluate_every_rounds: Count = 1
+    task: Task
+    algorithm: Algorithm
+    schedule: Schedule = field(default_factory=Schedule)
+    codec: Codec = field(default_factory=Codec)
+
+    def __post_init__(self) -> None:
+        if not self.name or self.name != Path(self.name).name:
+            raise ValueError(f"name = {self.name!r} must be usable as the name of a folder")
+
+    def plan(self, round_number: int) -> RoundPlan:
+        """Return the plan of a round (counted from 1)."""
+        return RoundPlan(
+            round=round_number,
+            local_steps=local_steps(self.schedule, self.seed, round_number),
+            probability=self.schedule.probability,
+            learning_rate=self.algorithm.learning_rate,
+            density=self.algorithm.round_density(round_number, self.rounds),
+            precision=self.codec.precision,
+        )
+
+    def to_yaml(self) -> str:
+        """Return the experiment as a file that gives the same experiment again."""
+        return yaml.safe_dump(to_mapping(self), sort_keys=False, allow_unicode=True)
+
+
+def shipped_experiments() -> list[str]:
+    """Return the names of the experiments that come with the program."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experiment:
+    """Read an experiment by its name or path, with `key=value` settings in place of what the file says.
+
+    A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name.
+    """
+    path = _find(name_or_path)
+    mapping = _parse(path)
+    own_settings = mapping.pop("for_algorithm", None)
+    keys = [_apply(mapping, setting) for setting in settings]
+    if own_settings is not None:
+        _apply_own_settings(mapping, own_settings, keys, path)
+    experiment = read(Experiment, mapping, Source(str(path), frozenset(keys)))
+    kind = experiment.schedule.kind or experiment.algorithm.default_schedule
+    return replace(experiment, schedule=replace(experiment.schedule, kind=kind))
+
+
+def _find(name_or_path: str) -> Path:
+    given = Path(name_or_path)
+    if given.is_file():
+        return given
+    if given.suffix in (".yaml", ".yml") or given.name != name_or_path:
+        raise UserError(f"there is no experiment file {given}")
+    shipped = FOLDER / f"{name_or_path}.yaml"
+    if not shipped.is_file():
+        known = shipped_experiments()
+        raise UserError(
+            f"unknown experiment {name_or_path!r}; the nearest is {nearest(name_or_path, known)!r}; "
+            f"known: {', '.join(known)}, or the path of a YAML file"
+        )
+    return shipped
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """YAML that refuses a key given twice instead of taking the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) < len(node.value):
+            raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
+        return mapping
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        mapping = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise UserError(f"{path}{line}: this is not valid YAML: {getattr(error, 'problem', error)}") from None
+    if not isinstance(mapping, dict):
+        raise UserError(f"{path}: expected keys and values, such as 'rounds: 100'")
+    return mapping
+
+
+def _apply_own_settings(mapping: dict[str, Any], own_settings: object, keys: list[str], path: Path) -> None:
+    """Put in what the file keeps under `for_algorithm` for the chosen algorithm, below what --set says."""
+    if not isinstance(own_settings, dict) or not all(isinstance(part, dict) for part in own_settings.values()):
+        raise UserError(f"{path}: for_algorithm: expected a section of settings for each algorithm's name")
+    section = mapping.get("algorithm")
+    name = section.get("name") if isinstance(section, dict) else None
+    for key, value in own_settings.get(name, {}).items():
+        if key not in keys:
+            _put(mapping, key, value, f"{path}: for_algorithm.{name}: {key}")
+
+
+def _apply(mapping: dict[str, Any], setting: str) -> str:
+    """Put one `a.b=value` into the mapping and return its key."""
+    key, separator, text = setting.partition("=")
+    key = key.strip()
+    if not separator or not key:
+        raise UserError(f"--set {setting}: expected key=value, such as algorithm.density=0.1")
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        value = text
+    _put(mapping, key, value, f"--set {setting}")
+    return key
+
+
+def _put(mapping: dict[str, Any], key: str, value: object, origin: str) -> None:
+    """Set one leaf of a nested mapping by its dotted key."""
+    *sections, leaf = key.split(".")
+    place = mapping
+    for section in sections:
+        inner = place.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise UserError(f"{origin}: {section} is a value, not a section")
+        place = inner
+    if isinstance(value, Mapping) or isinstance(place.get(leaf), Mapping):
+        raise UserError(f"{origin}: only single values can be set, such as {key}.NAME=VALUE")
+    place[leaf] = value

@@ -1,0 +1,22 @@
+"""Group clients of similar size, so that padding them to one batch wastes little."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# A bucket is closed once its largest member is this much bigger than its smallest. More buckets waste less padding but
+# call more kernels; this was fastest for the 554 clients of BlogFeedback.
+GROWTH = 1.25
+SLACK = 4
+
+
+def buckets_of_similar_size(sizes: Sequence[int]) -> list[list[int]]:
+    """Return lists of indices, each of similar sizes; indices of size 0 are left out."""
+    order = sorted((index for index, size in enumerate(sizes) if size > 0), key=lambda index: sizes[index])
+    buckets: list[list[int]] = []
+    for index in order:
+        if buckets and sizes[index] <= GROWTH * sizes[buckets[-1][0]] + SLACK:
+            buckets[-1].append(index)
+        else:
+            buckets.append([index])
+    return buckets

@@ -1,0 +1,126 @@
+"""Softmax regression, with the objective of the paper's Appendix C (that of scikit-learn).
+
+    f_i(w) = N/n sum_{j in client i} -log p(y_j | x_j; w) + ridge/2 |w|^2
+
+N is the number of clients and n that of all samples, so that the mean of the f_i is the loss over all data. The model
+is the flattened (features + 1, classes) matrix; the last feature is a constant 1, whose weights are the bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from common.randomness import torch_stream
+from common.task import Objective, Problem
+from common.types import ServerState
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Labelled samples: features (n, f), labels (n,)."""
+
+    features: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+class SoftmaxRegression(Objective):
+    """The cross-entropy of one client, or of many as one batch padded to the largest."""
+
+    def __init__(
+        self, clients: Sequence[Samples], *, classes: int, sample_weight: float, ridge: float, device: torch.device
+    ) -> None:
+        self._ridge = ridge
+        pad = torch.nn.utils.rnn.pad_sequence
+        features = pad([_with_bias(client.features) for client in clients], batch_first=True)
+        labels = pad([torch.from_numpy(client.labels) for client in clients], batch_first=True)
+        weights = pad([torch.full((len(client),), sample_weight) for client in clients], batch_first=True)
+        self._features = features.to(device)  # (N, n, f + 1)
+        self._weights = weights.to(device).unsqueeze(-1)  # (N, n, 1); zero for padding
+        self._targets = torch.nn.functional.one_hot(labels, classes).to(device, torch.float32)  # (N, n, classes)
+
+    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
+        """Return the full gradient, the same in every round."""
+        return self.gradient
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Return X'(weight (p - y)) + ridge w for every client."""
+        matrix = self._as_matrices(weights)
+        error = torch.softmax(self._features @ matrix, dim=-1).sub_(self._targets).mul_(self._weights)
+        gradient = torch.baddbmm(matrix, self._features.transpose(1, 2), error, beta=self._ridge)
+        return gradient.reshape(weights.shape)
+
+    def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
+        """Return f_i(w_i) for every client."""
+        matrix = self._as_matrices(weights)
+        log_likelihood = torch.log_softmax(self._features @ matrix, dim=-1) * self._targets
+        fit = -(self._weights * log_likelihood).sum((1, 2))
+        return (fit + self._ridge / 2 * matrix.square().sum((1, 2))).reshape(weights.shape[:-1])
+
+    def _as_matrices(self, weights: Tensor) -> Tensor:
+        count, _, features = self._features.shape
+        return weights.reshape(count, features, self._targets.shape[-1])
+
+
+class SoftmaxProblem(Problem):
+    """Clients with labelled samples, a shared linear classifier, accuracy on a test set."""
+
+    metric: ClassVar[str] = "test_accuracy"
+    batched: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        data_name: str,
+        train: Sequence[Samples],
+        test: Samples,
+        classes: int,
+        ridge: float,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.data_name = data_name
+        self.clients = len(train)
+        self._train = train
+        self._classes = classes
+        self._ridge = ridge
+        self._seed = seed
+        self._device = device
+        self._sample_weight = self.clients / sum(map(len, train))  # N / n
+        self._test_features = _with_bias(test.features).to(device)
+        self._test_labels = torch.from_numpy(test.labels).to(device)
+
+    def initial_state(self) -> ServerState:
+        """Start where PyTorch starts a linear layer, as the paper does."""
+        inputs = self._test_features.shape[1]
+        bound = (inputs - 1) ** -0.5
+        uniform = torch.rand(inputs * self._classes, generator=torch_stream(self._seed, "initial model"))
+        return ServerState(model=((2 * uniform - 1) * bound).to(self._device))
+
+    def objective(self, clients: Sequence[int]) -> Objective:
+        """Return the cross-entropy of these clients."""
+        return SoftmaxRegression(
+            [self._train[client] for client in clients],
+            classes=self._classes,
+            sample_weight=self._sample_weight,
+            ridge=self._ridge,
+            device=self._device,
+        )
+
+    def evaluate(self, state: ServerState) -> dict[str, float]:
+        """Return the accuracy on the test set."""
+        scores = self._test_features @ state.model.reshape(-1, self._classes)
+        return {"test_accuracy": (scores.argmax(-1) == self._test_labels).double().mean().item()}
+
+
+def _with_bias(features: NDArray[np.float32]) -> Tensor:
+    return torch.nn.functional.pad(torch.from_numpy(features), (0, 1), value=1.0)

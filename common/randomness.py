@@ -1,0 +1,20 @@
+"""Random streams that depend on nothing but the seed and what they are for."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import torch
+
+
+def stream(seed: int, purpose: str, *numbers: int) -> np.random.Generator:
+    """Return the generator of one purpose, e.g. `stream(seed, "batches", client, round)`."""
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), *numbers])
+
+
+def torch_stream(seed: int, purpose: str, *numbers: int) -> torch.Generator:
+    """Return the same for torch operations (always on the CPU, so that every device draws alike)."""
+    generator = torch.Generator()
+    generator.manual_seed(int(stream(seed, purpose, *numbers).integers(2**63)))
+    return generator

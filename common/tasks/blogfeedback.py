@@ -1,0 +1,147 @@
+"""BlogFeedback (UCI): how many comments will a blog post get? Ridge regression over 554 blogs.
+
+The set-up of the paper's Section 4.1 and Appendix B. A client is a blog: the rows that agree in their first 50 columns.
+Features are scaled to [0, 1] by the training minima and maxima, and a constant 1 is appended (d = 281). The clients'
+shares of the ridge term add up to ridge/2 |w|^2, the reading of the paper's objective that gives its Table 2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from common.config import Range
+from common.data import DataFolder
+from common.errors import UserError
+from common.objectives.least_squares import LeastSquares, ThinClient
+from common.randomness import stream
+from common.task import Objective, Problem, Task
+from common.types import ServerState
+
+ARCHIVE = "BlogFeedback.zip"
+HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/00304/BlogFeedback.zip"
+CONTENT_SHA256 = "73616d79314c5118d8363b8178f88d61ba98a8573db71f41b0c38d506b31c960"
+TRAIN_FILE = "blogData_train.csv"
+TEST_PREFIX = "blogData_test"
+BLOG_COLUMNS = 50
+FEATURES = 280
+
+Matrix = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlogFeedback(Task):
+    """Ridge regression on the blogs as they are published."""
+
+    validation_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.1  # 0: train on all rows
+    ridge: Annotated[float, Range(at_least=0)] = 1000.0  # alpha, over all clients together
+
+    def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> Problem:
+        """Read the archive; with fewer clients than blogs, take the first ones."""
+        path = data.file(ARCHIVE, home=HOME, checksum=content_sha256, expected=CONTENT_SHA256)
+        train, test = read_archive(path)
+        blog = np.unique(train[:, :BLOG_COLUMNS], axis=0, return_inverse=True)[1].ravel()
+        if clients > blog.max() + 1:
+            raise UserError(f"clients = {clients}: BlogFeedback has {blog.max() + 1} blogs")
+        low, high = train[:, :FEATURES].min(axis=0), train[:, :FEATURES].max(axis=0)
+        features, targets = scale(train, low, high)
+        order = stream(seed, "validation").permutation(len(train))
+        trained = np.zeros(len(train), dtype=bool)
+        trained[order[: int((1 - self.validation_fraction) * len(train))]] = True
+        members = [np.flatnonzero(trained & (blog == client)) for client in range(clients)]
+        held_out = {"test": scale(test, low, high)}
+        if not trained.all():
+            held_out["validation"] = (features[~trained], targets[~trained])
+        return BlogFeedbackProblem(
+            clients=[ThinClient.of(features[rows], targets[rows]) for rows in members],
+            ridge=self.ridge / clients,
+            held_out=held_out,
+            device=device,
+        )
+
+
+class BlogFeedbackProblem(Problem):
+    """The blogs as thin least-squares clients, and R^2 on held-out rows."""
+
+    data_name = "UCI BlogFeedback"
+    metric: ClassVar[str] = "test_r2"
+    batched: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        *,
+        clients: Sequence[ThinClient],
+        ridge: float,
+        held_out: dict[str, tuple[Matrix, Matrix]],
+        device: torch.device,
+    ) -> None:
+        self.clients = len(clients)
+        self._clients = clients
+        self._ridge = ridge
+        self._held_out = held_out
+        self._device = device
+
+    def initial_state(self) -> ServerState:
+        """Start at zero, which is sparse (Appendix B)."""
+        return ServerState(model=torch.zeros(FEATURES + 1, device=self._device))
+
+    def objective(self, clients: Sequence[int]) -> Objective:
+        """Return the ridge loss of these blogs."""
+        return LeastSquares([self._clients[client] for client in clients], self._ridge, self._device)
+
+    def evaluate(self, state: ServerState) -> dict[str, float]:
+        """Return R^2 on the test files, and on the validation rows where there are any."""
+        weights = state.model.double().numpy(force=True)
+        return {f"{part}_r2": r_squared(*rows, weights) for part, rows in self._held_out.items()}
+
+
+def r_squared(features: Matrix, targets: Matrix, weights: Matrix) -> float:
+    """Return the share of the targets' variance that the model explains."""
+    residual = features @ weights - targets
+    return float(1 - residual @ residual / np.square(targets - targets.mean()).sum())
+
+
+def scale(rows: Matrix, low: Matrix, high: Matrix) -> tuple[Matrix, Matrix]:
+    """Return scaled features with the constant 1, and targets."""
+    span = np.where(high > low, high - low, 1.0)
+    ones = np.ones((len(rows), 1))
+    return np.hstack([(rows[:, :FEATURES] - low) / span, ones]), rows[:, FEATURES]
+
+
+def read_archive(path: Path) -> tuple[Matrix, Matrix]:
+    """Return the training rows and the rows of all test files."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            tests = sorted(name for name in archive.namelist() if name.startswith(TEST_PREFIX))
+            if TRAIN_FILE not in archive.namelist() or not tests:
+                raise UserError(f"{path} lacks {TRAIN_FILE} or {TEST_PREFIX}*.csv; download it again from {HOME}")
+            return _read_csv(archive, TRAIN_FILE), np.vstack([_read_csv(archive, name) for name in tests])
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
+        raise UserError(f"{path} is damaged ({error}); download it again from {HOME}") from None
+
+
+def content_sha256(path: Path) -> str:
+    """Return a checksum of the CSV files in an archive, however they were packed."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            lines = sorted(f"{m.filename} {m.file_size} {m.CRC}" for m in archive.infolist() if m.file_size)
+    except zipfile.BadZipFile:
+        return "of something that is no zip archive"
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def _read_csv(archive: zipfile.ZipFile, name: str) -> Matrix:
+    with archive.open(name) as file:
+        rows = np.loadtxt(file, delimiter=",", ndmin=2)
+    if rows.shape[1] != FEATURES + 1:
+        raise ValueError(f"{name} has {rows.shape[1]} columns, not {FEATURES + 1}")
+    return rows

@@ -1,0 +1,224 @@
+"""CIFAR-10: a ResNet18 on images dealt out with a Dirichlet mix. The set-up of the paper's Section 4.3 and Appendix E.
+
+Two sources, each named for what it is: "CIFAR-10", torchvision's folder `cifar-10-batches-py`, which torchvision
+downloads; and "CIFAR-10 (JPEG)", the archive `cifar10-jpeg.tar.xz` of lossy train|test/CLASS/NUMBER.jpg.
+"""
+
+from __future__ import annotations
+
+import lzma
+import tarfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from common.config import Range
+from common.data import DataFolder
+from common.errors import UserError
+from common.networks import ResNet18
+from common.objectives.network import FlatModule, NetworkObjective
+from common.partition import dirichlet_split
+from common.randomness import stream, torch_stream
+from common.task import Objective, Problem, Task
+from common.types import ServerState
+
+CLASSES = 10
+SIDE_PIXELS = 32
+PADDING_PIXELS = 4
+CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
+CHANNEL_DEVIATION = (0.2470, 0.2435, 0.2616)
+FOLDER = "cifar-10-batches-py"
+JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
+EVALUATION_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pictures (n, 3, 32, 32) of bytes and their labels (n,)."""
+
+    pixels: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cifar10(Task):
+    """Image classification with a residual network."""
+
+    width: Annotated[int, Range(at_least=1)] = 64  # channels of the first stage: 64 is ResNet18
+    concentration: Annotated[float, Range(above=0)] = 0.3  # of the Dirichlet split
+    size_variance: Annotated[float, Range(at_least=0)] = 0.3  # of the logarithm of the clients' sizes
+    batch_size: Annotated[int, Range(at_least=2)] = 32
+    gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
+    weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
+    train_samples: Annotated[int, Range(at_least=10, at_most=50_000)] = 50_000
+    test_samples: Annotated[int, Range(at_least=1, at_most=10_000)] = 10_000
+    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
+
+    def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> Problem:
+        """Read the images and deal them out."""
+        name, train, test = _read(data)
+        generator = stream(seed, "cifar10")
+        train = _sample(train, self.train_samples, generator)
+        test = _sample(test, self.test_samples, generator)
+        parts = dirichlet_split(
+            train.labels,
+            clients,
+            concentration=self.concentration,
+            size_variance=self.size_variance,
+            generator=generator,
+        )
+        return Cifar10Problem(self, name, train, test, parts, seed, device)
+
+
+class Cifar10Problem(Problem):
+    """Clients with images, one shared network that takes each client's weights in turn."""
+
+    metric: ClassVar[str] = "test_accuracy"
+    batched: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        task: Cifar10,
+        data_name: str,
+        train: Images,
+        test: Images,
+        parts: Sequence[NDArray[np.int64]],
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.data_name = data_name
+        self.clients = len(parts)
+        self._task = task
+        self._train = train
+        self._parts = parts
+        self._seed = seed
+        self._device = device
+        self._test_pixels = torch.from_numpy(test.pixels).to(device)
+        self._test_labels = torch.from_numpy(test.labels).to(device)
+        self._network = FlatModule(_initialized(task.width, seed), device)
+        self._initial = ServerState(model=self._network.weights.clone(), buffers=self._network.read_buffers())
+
+    def initial_state(self) -> ServerState:
+        """Start from PyTorch's initialization, drawn from the seed."""
+        return self._initial
+
+    def objective(self, clients: Sequence[int]) -> Objective:
+        """Return the loss of one client."""
+        (client,) = clients
+        part = self._parts[client]
+        return NetworkObjective(
+            self._network,
+            torch.from_numpy(self._train.pixels[part]).to(self._device),
+            torch.from_numpy(self._train.labels[part]).to(self._device),
+            batch_size=self._task.batch_size,
+            weight_decay=self._task.weight_decay,
+            gradient_clip_norm=self._task.gradient_clip_norm,
+            augment=flip_and_crop,
+            normalize=normalize,
+            loss_samples=self._task.loss_samples,
+            seed=self._seed,
+            client=client,
+        )
+
+    def evaluate(self, state: ServerState) -> dict[str, float]:
+        """Return the accuracy on the test images."""
+        self._network.load(state.model, state.buffers)
+        self._network.module.eval()
+        with torch.no_grad():
+            scores = [self._network.module(normalize(batch)) for batch in self._test_pixels.split(EVALUATION_BATCH)]
+        return {"test_accuracy": (torch.cat(scores).argmax(1) == self._test_labels).double().mean().item()}
+
+
+def _initialized(width: int, seed: int) -> ResNet18:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch_stream(seed, "initial model").initial_seed()))
+        return ResNet18(width, CLASSES)
+
+
+def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:
+    """Mirror half of the images and shift each by up to 4 pixels."""
+    count = len(pixels)
+    flipped = torch.rand(count, generator=generator).to(pixels.device) < 1 / 2
+    pixels = torch.where(flipped[:, None, None, None], pixels.flip(-1), pixels)
+    padded = nn.functional.pad(pixels, (PADDING_PIXELS,) * 4)
+    shift = torch.randint(2 * PADDING_PIXELS + 1, (2, count, 1), generator=generator).to(pixels.device)
+    rows, columns = shift + torch.arange(SIDE_PIXELS, device=pixels.device)
+    image = torch.arange(count, device=pixels.device)
+    return padded[image[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+
+
+def normalize(pixels: Tensor) -> Tensor:
+    """Turn bytes into numbers of mean 0 and deviation 1 a channel."""
+    mean = torch.tensor(CHANNEL_MEAN, device=pixels.device)[:, None, None]
+    deviation = torch.tensor(CHANNEL_DEVIATION, device=pixels.device)[:, None, None]
+    return (pixels / 255 - mean) / deviation
+
+
+def _read(data: DataFolder) -> tuple[str, Images, Images]:
+    if (data.path / JPEG_ARCHIVE).is_file() and not (data.path / FOLDER).is_dir():
+        return "CIFAR-10 (JPEG)", *read_jpeg_archive(data.path / JPEG_ARCHIVE)
+    if not data.may_download and not (data.path / FOLDER).is_dir():
+        raise data.missing(
+            f"neither {FOLDER}/ (torchvision's CIFAR10) nor {JPEG_ARCHIVE}", "leave out --data to download CIFAR-10"
+        )
+    return "CIFAR-10", *read_torchvision_folder(data)
+
+
+def read_torchvision_folder(data: DataFolder) -> tuple[Images, Images]:
+    """Read, and download where needed, CIFAR-10 as torchvision has it."""
+    from common.vision import torchvision
+
+    try:
+        train, test = (
+            torchvision.datasets.CIFAR10(data.path, train=part, download=data.may_download) for part in (True, False)
+        )
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(
+            f"{FOLDER} is not (whole) in {data.path} and cannot be downloaded ({error}); say where it is with --data DIR"
+        ) from None
+    return _channels_first(train.data, train.targets), _channels_first(test.data, test.targets)
+
+
+def read_jpeg_archive(path: Path) -> tuple[Images, Images]:
+    """Decode an archive of train|test/CLASS/NUMBER.jpg; classes are numbered by the alphabet."""
+    from PIL import Image, UnidentifiedImageError
+
+    found: dict[tuple[str, str, str], NDArray[np.uint8]] = {}
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                file = archive.extractfile(member) if member.name.endswith(".jpg") else None
+                if file is not None:
+                    part, label, number = Path(member.name).parts[-3:]
+                    found[part, label, number] = np.asarray(Image.open(file).convert("RGB"))
+    except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, ValueError, UnidentifiedImageError) as error:
+        raise UserError(f"{path} is damaged or is not an archive of train|test/CLASS/NUMBER.jpg: {error}") from None
+    classes = sorted({label for _, label, _ in found})
+    return _collect(found, "train", classes, path), _collect(found, "test", classes, path)
+
+
+def _collect(
+    found: dict[tuple[str, str, str], NDArray[np.uint8]], part: str, classes: list[str], path: Path
+) -> Images:
+    keys = sorted(key for key in found if key[0] == part)
+    if not keys or len(classes) != CLASSES:
+        raise UserError(f"{path}: expected images of {CLASSES} classes in {part}/, found {len(classes)} classes")
+    return _channels_first(np.stack([found[key] for key in keys]), [classes.index(label) for _, label, _ in keys])
+
+
+def _channels_first(pixels: NDArray[np.uint8], labels: Any) -> Images:  # noqa: ANN401
+    return Images(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)), np.array(labels, dtype=np.int64))
+
+
+def _sample(images: Images, count: int, generator: np.random.Generator) -> Images:
+    """Take a random part of the images; all of them in their order if it is to be all."""
+    if count >= len(images.labels):
+        return images
+    chosen = np.sort(generator.choice(len(images.labels), count, replace=False))
+    return Images(images.pixels[chosen], images.labels[chosen])

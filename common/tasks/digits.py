@@ -1,0 +1,67 @@
+"""Handwritten digits (scikit-learn's, 1,797 real images of 8 x 8 pixels), softmax regression; needs no download."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+import torch
+
+from common.config import Range
+from common.data import DataFolder
+from common.errors import UserError
+from common.objectives.softmax import Samples, SoftmaxProblem
+from common.partition import dirichlet_split
+from common.randomness import stream
+from common.task import Task
+
+CLASSES = 10
+BRIGHTEST = 16.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits(Task):
+    """Softmax regression on small images, dealt out with a Dirichlet mix of labels."""
+
+    concentration: Annotated[float, Range(above=0)] = 0.3  # of the Dirichlet split: small = clients differ
+    size_variance: Annotated[float, Range(at_least=0)] = 0.0  # of the logarithm of the clients' sizes
+    test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
+    ridge: Annotated[float, Range(at_least=0)] = 1e-3
+
+    def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> SoftmaxProblem:
+        """Read the images out of scikit-learn and split them."""
+        images = _read()
+        generator = stream(seed, "digits")
+        order = generator.permutation(len(images))
+        tested = max(1, round(self.test_fraction * len(images)))
+        train, test = _take(images, order[tested:]), _take(images, order[:tested])
+        parts = dirichlet_split(
+            train.labels,
+            clients,
+            concentration=self.concentration,
+            size_variance=self.size_variance,
+            generator=generator,
+        )
+        return SoftmaxProblem(
+            data_name="scikit-learn digits",
+            train=[_take(train, part) for part in parts],
+            test=test,
+            classes=CLASSES,
+            ridge=self.ridge,
+            seed=seed,
+            device=device,
+        )
+
+
+def _read() -> Samples:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise UserError("task digits needs scikit-learn: pip install 'sparse-proxskip[data]'") from None
+    bundle = load_digits()
+    return Samples((bundle.data / BRIGHTEST).astype(np.float32), bundle.target.astype(np.int64))
+
+
+def _take(samples: Samples, index: np.ndarray) -> Samples:
+    return Samples(samples.features[index], samples.labels[index])

@@ -1,0 +1,66 @@
+"""The data of one round: what goes down, what comes up, what each side keeps.
+
+A model is one flat float32 vector (last dimension d). Any leading dimensions are a batch of clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundPlan:
+    """What every client is told to do in one round."""
+
+    round: int
+    local_steps: int
+    probability: float  # p: one over the mean number of local steps
+    learning_rate: float  # gamma
+    density: float  # K / d
+    precision: Precision  # of the uploaded values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerState:
+    """What the server holds between two rounds, and sends down at the start of the next one."""
+
+    model: Tensor  # w
+    control: Tensor | None = None  # c, of Scaffold only
+    buffers: Tensor | None = None  # BatchNorm statistics: averaged, never pruned
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """What a client sends up at the end of a round; the mean of all uploads has the same form."""
+
+    model: Tensor  # w^_i
+    control_change: Tensor | None = None  # of Scaffold only
+    buffers: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientMemory:
+    """What a client keeps from round to round and shows to nobody."""
+
+    control: Tensor | None = None  # h_i
+    pending: Tensor | None = None  # what closes the control once the round's average is known
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRecord:
+    """One line of rounds.jsonl."""
+
+    round: int
+    local_steps: int
+    clients_counted: int
+    paper_bits_up: float  # 32 bits a nonzero value, mean over clients, summed over the rounds so far
+    density_up: float  # of this round's uploads, mean over clients
+    density_down: float  # of the model that this round started from
+    control_sum_norm: float | None  # |mean of h_i| / mean of |h_i|; None without control variates
+    seconds: float
+    metrics: dict[str, float]

@@ -1,0 +1,1 @@
+"""The server's side: simulate or run a federation, and report on it."""

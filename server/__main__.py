@@ -1,0 +1,127 @@
+"""The program `proxskip-server`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+from rich.console import Console
+
+from common import plugins
+from common.algorithm import Algorithm
+from common.data import ENVIRONMENT_VARIABLE, DataFolder
+from common.errors import UserError
+from common.experiment import Experiment, load_experiment, shipped_experiments
+from common.task import Problem, Task
+from common.types import RoundRecord
+from server.progress import live_view
+from server.report import comparison_table, draw_comparison
+from server.run_folder import RunFolder
+from server.simulate import simulate
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+console = Console()
+
+ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment, or a YAML file's path")]
+Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. algorithm.density=0.1")]
+Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; runs/NAME by default")]
+Data = Annotated[
+    Path | None, typer.Option(metavar="DIR", help=f"folder with data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda:0, mps")]
+
+
+@app.callback()
+def proxskip_server() -> None:
+    """Accelerated sparse-to-sparse federated learning."""
+
+
+@app.command("simulate")
+def simulate_command(
+    experiment: ExperimentName, settings: Settings = [], output: Output = None, data: Data = None, device: Device = "auto"  # noqa: B006
+) -> None:
+    """Run an experiment with all clients in this process."""
+    chosen = load_experiment(experiment, settings)
+    problem = _load(chosen, data, device)
+    folder = RunFolder.create(output, chosen)
+    records = _run(chosen, problem, folder)
+    console.print(f"{problem.data_name}: {problem.metric} {records[-1].metrics[problem.metric]:.4f} "
+                  f"after {records[-1].round} rounds and {records[-1].paper_bits_up / 1e6:.3f} Mbit up a client")
+    console.print(f"results: {folder.path}", soft_wrap=True)
+
+
+@app.command()
+def compare(
+    experiment: ExperimentName,
+    algorithms: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")] = None,
+    settings: Settings = [],  # noqa: B006
+    output: Output = None,
+    data: Data = None,
+    device: Device = "auto",
+) -> None:
+    """Simulate an experiment with several algorithms and draw the metric against uploaded bits."""
+    names = algorithms or plugins.available(Algorithm.plugin_package, Algorithm)
+    chosen = {name: load_experiment(experiment, [*settings, f"algorithm.name={name}"]) for name in names}
+    first = chosen[names[0]]
+    problem = _load(first, data, device)
+    parent = output or Path("runs") / f"{first.name}-comparison"
+    runs = {name: _run(one, problem, RunFolder.create(parent / name, one)) for name, one in chosen.items()}
+    figure = parent / "comparison.png"
+    draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
+    console.print(comparison_table(runs, problem.metric))
+    console.print(f"figure: {figure}\nresults: {parent}", soft_wrap=True)
+
+
+@app.command("list")
+def list_command() -> None:
+    """List the experiments, algorithms and tasks that are at hand."""
+    console.print("experiments:", ", ".join(shipped_experiments()))
+    console.print("algorithms:", ", ".join(plugins.available(Algorithm.plugin_package, Algorithm)))
+    console.print("tasks:", ", ".join(plugins.available(Task.plugin_package, Task)))
+
+
+def _load(experiment: Experiment, data: Path | None, device: str) -> Problem:
+    folder = DataFolder.choose(data)
+    return experiment.task.load(folder, clients=experiment.clients, seed=experiment.seed, device=_device(device))
+
+
+def _run(experiment: Experiment, problem: Problem, folder: RunFolder) -> list[RoundRecord]:
+    records = []
+    title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
+    with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
+        for record, kept in simulate(experiment, problem):
+            folder.add_round(record)
+            view.show(record)
+            records.append(record)
+    folder.save_model(kept)
+    return records
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+        return accelerator or torch.device("cpu")
+    try:
+        torch.empty(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from None
+    return torch.device(name)
+
+
+def main() -> None:
+    """Run the program; an error that the user can mend is one line and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        sys.stderr.write(f"error: {error}\n")
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.stderr.write("interrupted\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

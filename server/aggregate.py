@@ -1,0 +1,34 @@
+"""The uniform mean of uploads, summed as they arrive."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from common.types import Upload
+
+
+class RunningMean:
+    """A float64 sum of uploads; every client counts the same, whatever its number of examples.
+
+    Weights by examples would break the zero sum of the control variates; they belong into a client's loss.
+    """
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self._sums: dict[str, Tensor] = {}
+
+    def add(self, upload: Upload) -> None:
+        """Count the upload of one client, or of a batch of clients (rows)."""
+        self.clients += 1 if upload.model.dim() == 1 else len(upload.model)
+        for name in ("model", "control_change", "buffers"):
+            vector: Tensor | None = getattr(upload, name)
+            if vector is not None:
+                rows = vector.to(torch.float64).reshape(-1, vector.shape[-1])
+                total = rows.sum(dim=0)
+                self._sums[name] = self._sums[name] + total if name in self._sums else total
+
+    def mean(self) -> Upload:
+        """Return the mean of what was added."""
+        means = {name: (total / self.clients).to(torch.float32) for name, total in self._sums.items()}
+        return Upload(model=means["model"], control_change=means.get("control_change"), buffers=means.get("buffers"))

@@ -1,0 +1,55 @@
+"""The live view of a run: a progress bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from common.types import RoundRecord
+
+SECONDS_BETWEEN_LINES = 10.0
+
+
+class LiveView:
+    """Shows the newest round: uploaded bits, densities, the task's metric."""
+
+    def __init__(self, console: Console, progress: Progress, title: str, rounds: int, metric: str) -> None:
+        self._console = console
+        self._progress = progress
+        self._bar = progress.add_task(title, total=rounds, status="starting")
+        self._title = title
+        self._rounds = rounds
+        self._metric = metric
+        self._score = ""
+        self._last_line = time.monotonic()
+
+    def show(self, record: RoundRecord) -> None:
+        """Update with a round's record."""
+        if self._metric in record.metrics:
+            self._score = f"  {self._metric} {record.metrics[self._metric]:.4f}"
+        status = (
+            f"{record.paper_bits_up / 1e6:.3f} Mbit up  "
+            f"density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"
+        )
+        self._progress.update(self._bar, completed=record.round, status=status)
+        if not self._console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._console.print(f"{self._title}  round {record.round}/{self._rounds}  {status}", soft_wrap=True)
+            self._last_line = time.monotonic()
+
+
+@contextmanager
+def live_view(console: Console, *, title: str, rounds: int, metric: str) -> Iterator[LiveView]:
+    """Open the live view for the time of a run."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[status]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield LiveView(console, progress, title, rounds, metric)

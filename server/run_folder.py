@@ -1,0 +1,57 @@
+"""What a run leaves behind: experiment.yaml, rounds.jsonl, model.safetensors."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from safetensors.torch import save_file
+
+from common.errors import UserError
+from common.experiment import Experiment
+from common.types import RoundRecord, ServerState
+
+EXPERIMENT = "experiment.yaml"
+ROUNDS = "rounds.jsonl"
+MODEL = "model.safetensors"
+
+
+class RunFolder:
+    """A folder that holds one run and is never written over by another."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, given: Path | None, experiment: Experiment) -> RunFolder:
+        """Make the folder that --output names, or the next free one under runs/."""
+        path = given or _next_free(Path("runs"), experiment.name)
+        if (path / ROUNDS).exists():
+            raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            (path / EXPERIMENT).write_text(experiment.to_yaml(), encoding="utf-8")
+            (path / ROUNDS).touch()
+        except OSError as error:
+            raise UserError(f"cannot write the run to {path}: {error}") from None
+        return cls(path)
+
+    def add_round(self, record: RoundRecord) -> None:
+        """Append one line to rounds.jsonl."""
+        with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(record), allow_nan=False) + "\n")
+
+    def save_model(self, state: ServerState) -> None:
+        """Write the final, pruned model, and the BatchNorm statistics that belong to it."""
+        tensors = {"model": state.model} if state.buffers is None else {"model": state.model, "buffers": state.buffers}
+        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, self.path / MODEL)
+
+
+def _next_free(parent: Path, name: str) -> Path:
+    number = 1
+    path = parent / name
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path

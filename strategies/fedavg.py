@@ -1,0 +1,34 @@
+"""FedAvg: local gradient steps, then the mean.
+
+McMahan et al., "Communication-Efficient Learning of Deep Networks from Decentralized Data", AISTATS 2017, Algorithm 1
+(here with uniform weights: a client's number of examples belongs into its loss).
+
+    client   w_i <- w_i - gamma grad f_i(w_i)
+    server   w   <- 1/N sum_i w_i
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from common.algorithm import Algorithm, Gradient
+from common.schedule import ScheduleKind
+from common.types import RoundPlan, ServerState, Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Algorithm):
+    """Local steps and the mean, nothing against client drift."""
+
+    default_schedule: ClassVar[ScheduleKind] = "period"
+
+    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+        """Step along the gradient."""
+        return weights - plan.learning_rate * corrected_gradient(weights)
+
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+        """Take the mean."""
+        return replace(state, model=mean.model, buffers=mean.buffers)

@@ -1,0 +1,28 @@
+"""FedIHT: FedAvg whose clients prune after every local step.
+
+Tong et al., "Federated Nonconvex Sparse Learning", 2020, Algorithm 2 (FedIter-HT), with the server's mean left as it
+is, as in the experiments of the Sparse-ProxSkip paper (its Appendix A: the model is then less sparse than its parts).
+
+    client   w_i <- TopK(w_i - gamma grad f_i(w_i))
+    server   w   <- 1/N sum_i w_i
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from common.algorithm import Gradient
+from common.sparsity import top_k
+from common.types import RoundPlan
+from strategies.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedIHT(FedAvg):
+    """Iterative hard thresholding on the clients: small uploads, no acceleration."""
+
+    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+        """Step, then prune."""
+        return top_k(super().local_step(plan, weights, corrected_gradient), plan.density)

@@ -1,0 +1,53 @@
+"""ProxSkip: communicate at random, and correct client drift by a control variate that each client keeps.
+
+Mishchenko et al., "ProxSkip: Yes! Local Gradient Steps Provably Lead to Communication Acceleration! Finally!",
+ICML 2022, Algorithm 2 (Scaffnew); Algorithm 1 of the Sparse-ProxSkip paper with all pruning switched off.
+
+    client   w~_i <- w_i - gamma (grad f_i(w_i) - h_i)                  until theta = 1
+    server   w    <- 1/N sum_i w~_i
+    client   h_i  <- h_i + (p / gamma) (w - w~_i)                       on the next download
+
+The h_i sum to zero: the last line adds N w - sum_i w~_i = 0 to their sum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from torch import Tensor
+
+from common.algorithm import Algorithm, Gradient
+from common.schedule import ScheduleKind
+from common.types import ClientMemory, RoundPlan, ServerState, Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProxSkip(Algorithm):
+    """The accelerated dense method, and the trunk of the sparse ones."""
+
+    default_schedule: ClassVar[ScheduleKind] = "coin"
+    has_control: ClassVar[bool] = True
+    keeps_zero_sum: ClassVar[bool] = True
+
+    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+        """Step along the gradient less h_i."""
+        return weights - plan.learning_rate * corrected_gradient(weights)
+
+    def finish(
+        self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
+    ) -> tuple[Upload, ClientMemory]:
+        """Upload w^_i and remember it: the control is closed with exactly what was sent."""
+        upload, memory = super().finish(plan, state, memory, weights)
+        return upload, replace(memory, pending=upload.model)
+
+    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
+        """Update h_i by the distance from what was sent to what became of it."""
+        if memory.pending is None or memory.control is None:
+            return memory
+        step = plan.probability / plan.learning_rate
+        return ClientMemory(control=memory.control + step * (average.model - memory.pending))
+
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+        """Take the mean: the proximity operator of the consensus constraint."""
+        return replace(state, model=mean.model, buffers=mean.buffers)

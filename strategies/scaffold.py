@@ -1,0 +1,59 @@
+"""Scaffold: control variates on both sides, exchanged with the model.
+
+Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
+option II for the control (line 12), global step size 1 and full participation.
+
+    client   w_i  <- w_i - gamma (grad f_i(w_i) - c_i + c)             K times, from w
+             c_i' <- c_i - c + (w - w_i) / (K gamma)
+    server   w    <- 1/N sum_i w_i,    c <- c + 1/N sum_i (c_i' - c_i)
+
+The corrections c_i - c sum to zero, because c stays the mean of the c_i.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from common.algorithm import round_to
+from common.types import ClientMemory, RoundPlan, ServerState, Upload
+from strategies.fedavg import FedAvg
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaffold(FedAvg):
+    """FedAvg with the difference of the client's and the server's control as correction."""
+
+    has_control: ClassVar[bool] = True
+    keeps_zero_sum: ClassVar[bool] = True
+
+    def initial_state(self, state: ServerState) -> ServerState:
+        """Start the server's control c at zero."""
+        return replace(state, control=torch.zeros_like(state.model))
+
+    def correction(self, memory: ClientMemory, state: ServerState) -> Tensor:
+        """Return c_i - c."""
+        assert memory.control is not None and state.control is not None  # noqa: S101
+        return memory.control - state.control
+
+    def finish(
+        self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
+    ) -> tuple[Upload, ClientMemory]:
+        """Upload the model and the change of the control, which holds once the round is counted."""
+        assert memory.control is not None and state.control is not None  # noqa: S101
+        sent = round_to(plan.precision, weights)
+        change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
+        change = round_to(plan.precision, change)
+        return Upload(model=sent, control_change=change), replace(memory, pending=memory.control + change)
+
+    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
+        """Take over c_i'."""
+        return memory if memory.pending is None else ClientMemory(control=memory.pending)
+
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+        """Take the mean of the models and add the mean change to the control."""
+        assert state.control is not None and mean.control_change is not None  # noqa: S101
+        return replace(super().aggregate(plan, state, mean), control=state.control + mean.control_change)

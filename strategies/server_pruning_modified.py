@@ -1,0 +1,29 @@
+"""Accelerated-Server-Pruning-modified: prune after the control has been updated, which mends server_pruning.
+
+Meinhardt et al., "Sparse-ProxSkip", 2025, Appendix D. It saves no communication; it shows that the zero sum was what
+server_pruning lacked.
+
+    server   w    <- 1/N sum_i w~_i
+    client   h_i  <- h_i + (p / gamma) (w - w~_i)                       with the unpruned mean
+             w_i  <- TopK(w)
+             w~_i <- w_i - gamma (grad f_i(w_i) - h_i)                  until theta = 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from common.sparsity import top_k
+from common.types import RoundPlan
+from strategies.proxskip import ProxSkip
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerPruningModified(ProxSkip):
+    """ProxSkip whose clients start their local steps from the pruned model."""
+
+    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+        """Start from the pruned model; the control is settled by now."""
+        return top_k(model, plan.density)
