@@ -40,16 +40,18 @@ class Layout:
         """Join named tensors into one vector; leading dimensions beyond their shapes are a batch."""
         if not self.shapes:
             return torch.empty(0)
-        parts = [tensors[name].flatten(-len(shape)) if len(shape) else tensors[name].unsqueeze(-1)
-                 for name, shape in self.shapes.items()]
+        parts = [
+            tensors[name].flatten(-len(shape)) if len(shape) else tensors[name].unsqueeze(-1)
+            for name, shape in self.shapes.items()
+        ]
         return torch.cat(parts, dim=-1)
 
     def unflatten(self, vector: Tensor) -> dict[str, Tensor]:
         """Cut a vector into named views of itself; leading dimensions are a batch."""
         if vector.shape[-1] != self.size:
             raise ValueError(f"expected a vector of {self.size} numbers, got {vector.shape[-1]}")
-        parts = vector.split([math.prod(shape) for shape in self.shapes.values()], dim=-1)
+        parts = torch.split(vector, [math.prod(shape) for shape in self.shapes.values()], dim=-1)
         return {
-            name: part.unflatten(-1, shape) if len(shape) else part.squeeze(-1)
+            name: part.view(*part.shape[:-1], *shape)
             for part, (name, shape) in zip(parts, self.shapes.items(), strict=True)
         }

@@ -52,7 +52,8 @@ def _top_k_on_cpu(vector: NDArray[Any], kept: int) -> NDArray[Any]:
         keep ^= tied
         room = kept - keep.sum(axis=-1, keepdims=True)
         keep |= tied & (np.cumsum(tied, axis=-1) <= room)
-    return (vector.view(integer) * keep).view(vector.dtype)
+    pruned: NDArray[Any] = (vector.view(integer) * keep).view(vector.dtype)
+    return pruned
 
 
 def _top_k_on_device(vector: Tensor, kept: int) -> Tensor:

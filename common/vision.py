@@ -27,7 +27,7 @@ def _operators_load() -> bool:
     libraries = [*folder.glob("_C*.so"), *folder.glob("_C*.pyd")]
     try:
         for library in libraries:
-            torch.ops.load_library(str(library))
+            torch.ops.load_library(str(library))  # type: ignore[no-untyped-call]
     except OSError:
         return False
     return bool(libraries)
@@ -36,9 +36,9 @@ def _operators_load() -> bool:
 def _declared() -> torch.library.Library | None:
     if _operators_load():
         return None
-    declarations = torch.library.Library("torchvision", "FRAGMENT")  # noqa: TOR901
+    declarations = torch.library.Library("torchvision", "FRAGMENT")  # type: ignore[no-untyped-call]
     for operator in _OPERATORS:
-        declarations.define(operator + _SIGNATURE)
+        declarations.define(operator + _SIGNATURE)  # type: ignore[no-untyped-call]
     return declarations
 
 

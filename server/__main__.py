@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,19 +20,22 @@ from common.task import Problem, Task
 from common.types import RoundRecord
 from server.progress import live_view
 from server.report import comparison_table, draw_comparison
-from server.run_folder import RunFolder
+from server.run_folder import RunFolder, next_free
 from server.simulate import simulate
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
 
-ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment, or a YAML file's path")]
-Settings = Annotated[list[str], typer.Option("--set", metavar="KEY=VALUE", help="override a key, e.g. algorithm.density=0.1")]
+ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
+]
 Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; runs/NAME by default")]
 Data = Annotated[
-    Path | None, typer.Option(metavar="DIR", help=f"folder with data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
+    Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda:0, mps")]
+Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 
 
 @app.callback()
@@ -41,34 +45,39 @@ def proxskip_server() -> None:
 
 @app.command("simulate")
 def simulate_command(
-    experiment: ExperimentName, settings: Settings = [], output: Output = None, data: Data = None, device: Device = "auto"  # noqa: B006
+    experiment: ExperimentName,
+    settings: Settings = None,
+    output: Output = None,
+    data: Data = None,
+    device: Device = "auto",
 ) -> None:
     """Run an experiment with all clients in this process."""
-    chosen = load_experiment(experiment, settings)
+    chosen = load_experiment(experiment, settings or [])
     problem = _load(chosen, data, device)
     folder = RunFolder.create(output, chosen)
-    records = _run(chosen, problem, folder)
-    console.print(f"{problem.data_name}: {problem.metric} {records[-1].metrics[problem.metric]:.4f} "
-                  f"after {records[-1].round} rounds and {records[-1].paper_bits_up / 1e6:.3f} Mbit up a client")
+    last = _run(chosen, problem, folder)[-1]
+    score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
+    upload = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
+    console.print(f"{problem.data_name}: {score} after {last.round} rounds and {upload}", soft_wrap=True)
     console.print(f"results: {folder.path}", soft_wrap=True)
 
 
 @app.command()
 def compare(
     experiment: ExperimentName,
-    algorithms: Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")] = None,
-    settings: Settings = [],  # noqa: B006
+    algorithms: Algorithms = None,
+    settings: Settings = None,
     output: Output = None,
     data: Data = None,
     device: Device = "auto",
 ) -> None:
     """Simulate an experiment with several algorithms and draw the metric against uploaded bits."""
     names = algorithms or plugins.available(Algorithm.plugin_package, Algorithm)
-    chosen = {name: load_experiment(experiment, [*settings, f"algorithm.name={name}"]) for name in names}
-    first = chosen[names[0]]
-    problem = _load(first, data, device)
-    parent = output or Path("runs") / f"{first.name}-comparison"
-    runs = {name: _run(one, problem, RunFolder.create(parent / name, one)) for name, one in chosen.items()}
+    chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
+    problems = {name: _load(one, data, device) for name, one in chosen.items()}
+    parent = output or next_free(Path("runs"), f"{chosen[names[0]].name}-comparison")
+    runs = {name: _run(one, problems[name], RunFolder.create(parent / name, one)) for name, one in chosen.items()}
+    problem = problems[names[0]]
     figure = parent / "comparison.png"
     draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
     console.print(comparison_table(runs, problem.metric))
@@ -84,18 +93,23 @@ def list_command() -> None:
 
 
 def _load(experiment: Experiment, data: Path | None, device: str) -> Problem:
-    folder = DataFolder.choose(data)
-    return experiment.task.load(folder, clients=experiment.clients, seed=experiment.seed, device=_device(device))
+    return _load_task(experiment.task, DataFolder.choose(data), experiment.clients, experiment.seed, _device(device))
+
+
+@functools.cache  # a comparison reads the data once
+def _load_task(task: Task, folder: DataFolder, clients: int, seed: int, device: torch.device) -> Problem:
+    return task.load(folder, clients=clients, seed=seed, device=device)
 
 
 def _run(experiment: Experiment, problem: Problem, folder: RunFolder) -> list[RoundRecord]:
     records = []
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        for record, kept in simulate(experiment, problem):
+        for record, model in simulate(experiment, problem):
             folder.add_round(record)
             view.show(record)
             records.append(record)
+            kept = model
     folder.save_model(kept)
     return records
 

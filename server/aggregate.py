@@ -16,10 +16,12 @@ class RunningMean:
 
     def __init__(self) -> None:
         self.clients = 0
+        self._dtype = torch.float32
         self._sums: dict[str, Tensor] = {}
 
     def add(self, upload: Upload) -> None:
         """Count the upload of one client, or of a batch of clients (rows)."""
+        self._dtype = upload.model.dtype
         self.clients += 1 if upload.model.dim() == 1 else len(upload.model)
         for name in ("model", "control_change", "buffers"):
             vector: Tensor | None = getattr(upload, name)
@@ -30,5 +32,5 @@ class RunningMean:
 
     def mean(self) -> Upload:
         """Return the mean of what was added."""
-        means = {name: (total / self.clients).to(torch.float32) for name, total in self._sums.items()}
+        means = {name: (total / self.clients).to(self._dtype) for name, total in self._sums.items()}
         return Upload(model=means["model"], control_change=means.get("control_change"), buffers=means.get("buffers"))

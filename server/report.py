@@ -54,7 +54,9 @@ def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, pat
         points = curve(records, metric)
         ours = name.startswith(("sparse_proxskip", "hybrid"))
         bits, scores = [point[0] for point in points], [point[1] for point in points]
-        axes.plot(bits, scores, "-" if ours else "--", color=_color(position), linewidth=2.2 if ours else 1.4, label=name)
+        axes.plot(
+            bits, scores, "-" if ours else "--", color=_color(position), linewidth=2.2 if ours else 1.4, label=name
+        )
     best = max(score for records in runs.values() for _, score in curve(records, metric))
     axes.set(xscale="log", xlabel="uploaded bits a client (32 a nonzero value)", ylabel=metric, title=title)
     axes.set_ylim(_floor(best), best + 0.05 * (best - _floor(best)))
@@ -70,4 +72,4 @@ def _floor(best: float) -> float:
 
 def _color(position: int) -> str:
     """Return one of twenty colours, the ten strong ones first."""
-    return f"C{position}" if position < 10 else ("black", "gold", "navy", "teal")[position % 4]  # noqa: PLR2004
+    return f"C{position}" if position < 10 else ("black", "gold", "navy", "teal")[position % 4]

@@ -26,7 +26,7 @@ class RunFolder:
     @classmethod
     def create(cls, given: Path | None, experiment: Experiment) -> RunFolder:
         """Make the folder that --output names, or the next free one under runs/."""
-        path = given or _next_free(Path("runs"), experiment.name)
+        path = given or next_free(Path("runs"), experiment.name)
         if (path / ROUNDS).exists():
             raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
         try:
@@ -48,7 +48,8 @@ class RunFolder:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, self.path / MODEL)
 
 
-def _next_free(parent: Path, name: str) -> Path:
+def next_free(parent: Path, name: str) -> Path:
+    """Return parent/name, or parent/name-2 and so on where that is taken."""
     number = 1
     path = parent / name
     while path.exists():

@@ -114,7 +114,7 @@ def _control_sum_norm(algorithm: Algorithm, cohorts: list[Cohort], state: Server
     norms = 0.0
     for cohort in cohorts:
         correction = algorithm.correction(cohort.memory, cohort.spread(state))
-        assert correction is not None  # noqa: S101
+        assert correction is not None
         rows = correction.double().reshape(-1, correction.shape[-1])
         total += rows.sum(dim=0)
         norms += rows.norm(dim=-1).sum().item()

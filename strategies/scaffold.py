@@ -36,14 +36,16 @@ class Scaffold(FedAvg):
 
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor:
         """Return c_i - c."""
-        assert memory.control is not None and state.control is not None  # noqa: S101
+        assert memory.control is not None
+        assert state.control is not None
         return memory.control - state.control
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
     ) -> tuple[Upload, ClientMemory]:
         """Upload the model and the change of the control, which holds once the round is counted."""
-        assert memory.control is not None and state.control is not None  # noqa: S101
+        assert memory.control is not None
+        assert state.control is not None
         sent = round_to(plan.precision, weights)
         change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
         change = round_to(plan.precision, change)
@@ -55,5 +57,6 @@ class Scaffold(FedAvg):
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
         """Take the mean of the models and add the mean change to the control."""
-        assert state.control is not None and mean.control_change is not None  # noqa: S101
+        assert state.control is not None
+        assert mean.control_change is not None
         return replace(super().aggregate(plan, state, mean), control=state.control + mean.control_change)

@@ -131,7 +131,9 @@ class Cifar10Problem(Problem):
         self._network.load(state.model, state.buffers)
         self._network.module.eval()
         with torch.no_grad():
-            scores = [self._network.module(normalize(batch)) for batch in self._test_pixels.split(EVALUATION_BATCH)]
+            scores = [
+                self._network.module(normalize(batch)) for batch in torch.split(self._test_pixels, EVALUATION_BATCH)
+            ]
         return {"test_accuracy": (torch.cat(scores).argmax(1) == self._test_labels).double().mean().item()}
 
 
@@ -180,7 +182,8 @@ def read_torchvision_folder(data: DataFolder) -> tuple[Images, Images]:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"{FOLDER} is not (whole) in {data.path} and cannot be downloaded ({error}); say where it is with --data DIR"
+            f"{FOLDER} is not (whole) in {data.path} and cannot be downloaded ({error}); "
+            "say where it is with --data DIR"
         ) from None
     return _channels_first(train.data, train.targets), _channels_first(test.data, test.targets)
 
@@ -203,9 +206,7 @@ def read_jpeg_archive(path: Path) -> tuple[Images, Images]:
     return _collect(found, "train", classes, path), _collect(found, "test", classes, path)
 
 
-def _collect(
-    found: dict[tuple[str, str, str], NDArray[np.uint8]], part: str, classes: list[str], path: Path
-) -> Images:
+def _collect(found: dict[tuple[str, str, str], NDArray[np.uint8]], part: str, classes: list[str], path: Path) -> Images:
     keys = sorted(key for key in found if key[0] == part)
     if not keys or len(classes) != CLASSES:
         raise UserError(f"{path}: expected images of {CLASSES} classes in {part}/, found {len(classes)} classes")

@@ -1,4 +1,4 @@
-"""Handwriting by writer: softmax regression, a client is a writer. The set-up of the paper's Section 4.2 and Appendix C.
+"""Handwriting by writer, softmax regression: the set-up of the paper's Section 4.2 and Appendix C.
 
 Two sources, each named for what it is:
 - "FEMNIST", in the json layout of LEAF (Caldas et al., 2018): `femnist/train/*.json` and `femnist/test/*.json`;
@@ -119,7 +119,7 @@ def read_qmnist(folder: Path, classes: int) -> Handwriting:
 
 
 def _mnist_by_writer(train: Samples, writers: NDArray[Any], test: Samples, classes: int) -> Handwriting:
-    if classes != 10:  # noqa: PLR2004
+    if classes != 10:
         raise UserError(f"task.classes = {classes}: MNIST by writer has the 10 digits only; FEMNIST has 62 classes")
     return Handwriting("MNIST by writer", train, writers, test)
 

@@ -1,0 +1,244 @@
+"""The algorithms as their papers print them: numpy, float64, one client after the other, nothing shared with the product.
+
+Each function takes the clients' gradients, the constants and the sequence theta_0, theta_1, ... of communications, and
+returns the server's model after every communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Gradients = Sequence[Callable[[Vector], Vector]]
+
+
+@dataclass(frozen=True)
+class Constants:
+    size: int  # d
+    kept: int  # K
+    step: float  # gamma
+    period: float  # 1 / p
+    locally_kept: int = 0  # L, of hybrid
+    shrinkage: float = 0.0  # lambda, of RandProx
+
+
+def top_k(vector: Vector, kept: int) -> Vector:
+    order = sorted(range(len(vector)), key=lambda index: (-abs(vector[index]), index))
+    pruned = np.zeros_like(vector)
+    for index in order[:kept]:
+        pruned[index] = vector[index]
+    return pruned
+
+
+def soft(vector: Vector, threshold: float) -> Vector:
+    return np.sign(vector) * np.maximum(np.abs(vector) - threshold, 0.0)
+
+
+def thetas_of_period(period: float, communications: int) -> list[int]:
+    thetas: list[int] = []
+    while sum(thetas) < communications:
+        thetas.append(1 if len(thetas) % int(period) == 0 else 0)
+    return thetas
+
+
+def fedavg(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _averaging(grads, c, thetas, prune_locally=False, prune_at_server=lambda round_: None)
+
+
+def fedht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _averaging(grads, c, thetas, prune_locally=False, prune_at_server=lambda round_: c.kept)
+
+
+def fediht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _averaging(grads, c, thetas, prune_locally=True, prune_at_server=lambda round_: None)
+
+
+def fedsparsify(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    rounds = sum(thetas)
+    final_sparsity = 1 - c.kept / c.size
+
+    def kept(round_: int) -> int:
+        sparsity = final_sparsity + (0 - final_sparsity) * (1 - round_ / rounds) ** 3  # Zhu and Gupta, (1)
+        return max(1, round((1 - sparsity) * c.size))
+
+    return _averaging(grads, c, thetas, prune_locally=False, prune_at_server=kept)
+
+
+def _averaging(
+    grads: Gradients,
+    c: Constants,
+    thetas: Sequence[int],
+    *,
+    prune_locally: bool,
+    prune_at_server: Callable[[int], int | None],
+) -> list[Vector]:
+    w = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        for i, grad in enumerate(grads):
+            w[i] = w[i] - c.step * grad(w[i])
+            if prune_locally:
+                w[i] = top_k(w[i], c.kept)
+        if theta:
+            mean = sum(w, start=np.zeros(c.size)) / len(grads)
+            kept = prune_at_server(len(history) + 1)
+            if kept is not None:
+                mean = top_k(mean, kept)
+            w = [mean.copy() for _ in grads]
+            history.append(mean)
+    return history
+
+
+def scaffold(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    x = np.zeros(c.size)
+    server_control = np.zeros(c.size)
+    controls = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    steps = 0
+    y = [x.copy() for _ in grads]
+    for theta in thetas:
+        steps += 1
+        for i, grad in enumerate(grads):
+            y[i] = y[i] - c.step * (grad(y[i]) - controls[i] + server_control)
+        if theta:
+            new = [controls[i] - server_control + (x - y[i]) / (steps * c.step) for i in range(len(grads))]
+            delta = sum((new[i] - controls[i] for i in range(len(grads))), start=np.zeros(c.size)) / len(grads)
+            x = sum(y, start=np.zeros(c.size)) / len(grads)
+            server_control = server_control + delta
+            controls = new
+            y = [x.copy() for _ in grads]
+            steps = 0
+            history.append(x)
+    return history
+
+
+def proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
+        if theta:
+            mean = sum(tilde, start=np.zeros(c.size)) / n
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (mean - tilde[i])
+                w[i] = mean
+            history.append(mean)
+        else:
+            w = tilde
+    return history
+
+
+def final_topk(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return proxskip(grads, c, thetas)
+
+
+def randprox_l1(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [soft(w[i] - c.step * (grads[i](w[i]) - h[i]), c.step * c.shrinkage) for i in range(n)]
+        if theta:
+            mean = sum(tilde, start=np.zeros(c.size)) / n
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (mean - tilde[i])
+                w[i] = mean
+            history.append(mean)
+        else:
+            w = tilde
+    return history
+
+
+def server_pruning(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
+        if theta:
+            pruned_mean = top_k(sum(tilde, start=np.zeros(c.size)) / n, c.kept)
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (pruned_mean - tilde[i])
+                w[i] = pruned_mean
+            history.append(pruned_mean)
+        else:
+            w = tilde
+    return history
+
+
+def server_pruning_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
+        if theta:
+            mean = sum(tilde, start=np.zeros(c.size)) / n
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (mean - tilde[i])
+                w[i] = top_k(mean, c.kept)
+            history.append(mean)
+        else:
+            w = tilde
+    return history
+
+
+def sparse_proxskip_local(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [top_k(w[i] - c.step * (grads[i](w[i]) - h[i]), c.kept) for i in range(n)]
+        if theta:
+            hat = [top_k(tilde[i], c.kept) for i in range(n)]
+            mean = sum(hat, start=np.zeros(c.size)) / n
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (mean - hat[i])
+                w[i] = mean
+            history.append(mean)
+        else:
+            w = tilde
+    return history
+
+
+def sparse_proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _straight_through(grads, c, thetas, locally_kept=c.size, control_from_pruned=True)
+
+
+def sparse_proxskip_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _straight_through(grads, c, thetas, locally_kept=c.size, control_from_pruned=False)
+
+
+def hybrid(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+    return _straight_through(grads, c, thetas, locally_kept=c.locally_kept, control_from_pruned=True)
+
+
+def _straight_through(
+    grads: Gradients, c: Constants, thetas: Sequence[int], *, locally_kept: int, control_from_pruned: bool
+) -> list[Vector]:
+    n, p = len(grads), 1 / c.period
+    w = [np.zeros(c.size) for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: list[Vector] = []
+    for theta in thetas:
+        tilde = [top_k(w[i] - c.step * (grads[i](top_k(w[i], c.kept)) - h[i]), locally_kept) for i in range(n)]
+        if theta:
+            hat = [top_k(tilde[i], c.kept) for i in range(n)]
+            mean = sum(hat, start=np.zeros(c.size)) / n
+            for i in range(n):
+                h[i] = h[i] + p / c.step * (mean - (hat[i] if control_from_pruned else tilde[i]))
+                w[i] = mean
+            history.append(mean)
+        else:
+            w = tilde
+    return history
