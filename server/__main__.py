@@ -21,7 +21,7 @@ from common.types import RoundRecord
 from server.progress import live_view
 from server.report import comparison_table, draw_comparison
 from server.run_folder import RunFolder, next_free
-from server.simulate import simulate
+from server.simulate import DivergedError, simulate
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
@@ -55,7 +55,8 @@ def simulate_command(
     chosen = load_experiment(experiment, settings or [])
     problem = _load(chosen, data, device)
     folder = RunFolder.create(output, chosen)
-    last = _run(chosen, problem, folder)[-1]
+    _run(chosen, problem, folder)
+    last = folder.rounds()[-1]
     score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
     upload = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
     console.print(f"{problem.data_name}: {score} after {last.round} rounds and {upload}", soft_wrap=True)
@@ -76,7 +77,10 @@ def compare(
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     problems = {name: _load(one, data, device) for name, one in chosen.items()}
     parent = output or next_free(Path("runs"), f"{chosen[names[0]].name}-comparison")
-    runs = {name: _run(one, problems[name], RunFolder.create(parent / name, one)) for name, one in chosen.items()}
+    runs = {name: _run_to_the_end(one, problems[name], parent / name) for name, one in chosen.items()}
+    runs = {name: records for name, records in runs.items() if records}
+    if not runs:
+        raise UserError("no algorithm finished a round: there is nothing to compare")
     problem = problems[names[0]]
     figure = parent / "comparison.png"
     draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
@@ -101,17 +105,24 @@ def _load_task(task: Task, folder: DataFolder, clients: int, seed: int, device: 
     return task.load(folder, clients=clients, seed=seed, device=device)
 
 
-def _run(experiment: Experiment, problem: Problem, folder: RunFolder) -> list[RoundRecord]:
-    records = []
+def _run(experiment: Experiment, problem: Problem, folder: RunFolder) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         for record, model in simulate(experiment, problem):
             folder.add_round(record)
             view.show(record)
-            records.append(record)
             kept = model
     folder.save_model(kept)
-    return records
+
+
+def _run_to_the_end(experiment: Experiment, problem: Problem, path: Path) -> list[RoundRecord]:
+    """Run one side of a comparison; that a method diverges is a result, not the end of the comparison."""
+    folder = RunFolder.create(path, experiment)
+    try:
+        _run(experiment, problem, folder)
+    except DivergedError as error:
+        console.print(f"{path.name}: {error}", soft_wrap=True)
+    return folder.rounds()
 
 
 def _device(name: str) -> torch.device:

@@ -19,7 +19,7 @@ def comparison_table(runs: Mapping[str, Records], metric: str) -> Table:
     common = min(max(values) for values in scores.values())
     table = Table(title=f"{metric} and upload of one client")
     for column in ("algorithm", f"final {metric}", f"best {metric}", "Mbit up", f"Mbit up to {metric} {common:.4f}"):
-        table.add_column(column, justify="left" if column == "algorithm" else "right")
+        table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=column == "algorithm")
     for name, records in runs.items():
         bits = bits_to_reach(records, metric, common)
         table.add_row(

@@ -42,6 +42,11 @@ class RunFolder:
         with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(record), allow_nan=False) + "\n")
 
+    def rounds(self) -> list[RoundRecord]:
+        """Read rounds.jsonl back."""
+        lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
+        return [RoundRecord(**json.loads(line)) for line in lines]
+
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and the BatchNorm statistics that belong to it."""
         tensors = {"model": state.model} if state.buffers is None else {"model": state.model, "buffers": state.buffers}

@@ -25,6 +25,10 @@ from server.aggregate import RunningMean
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
 
 
+class DivergedError(UserError):
+    """The model left the finite numbers."""
+
+
 @dataclass
 class Cohort:
     """Clients that run as one: the rows of one tensor, or a single client with a vector."""
@@ -123,4 +127,6 @@ def _control_sum_norm(algorithm: Algorithm, cohorts: list[Cohort], state: Server
 
 def _refuse_divergence(round_number: int, state: ServerState, metrics: dict[str, float]) -> None:
     if not torch.isfinite(state.model).all() or not all(map(math.isfinite, metrics.values())):
-        raise UserError(f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate")
+        raise DivergedError(
+            f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate"
+        )

@@ -9,14 +9,9 @@ import torch
 torch.set_num_threads(1)
 
 
-def _real_data() -> Path | None:
-    candidates = [os.environ.get("PROXSKIP_DATA"), Path(__file__).parents[2] / "shared" / "data"]
-    return next((Path(candidate) for candidate in candidates if candidate and Path(candidate).is_dir()), None)
-
-
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    folder = _real_data()
-    if folder is None:
+    folder = os.environ.get("PROXSKIP_DATA")
+    if not folder:
         pytest.skip("no folder with real data sets: set PROXSKIP_DATA")
-    return folder
+    return Path(folder)

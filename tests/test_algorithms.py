@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ import torch
 
 from common import plugins
 from common.algorithm import Algorithm
-from common.experiment import Experiment
+from common.experiment import Codec, Experiment
 from common.schedule import Schedule, ScheduleKind, local_steps
 from common.sparsity import kept_count
 from common.types import RoundRecord
@@ -24,12 +24,21 @@ ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
 OPTIONS: dict[str, dict[str, float]] = {"hybrid": {"local_density": 0.5}, "randprox_l1": {"l1_strength": 0.2}}
 
 
-def make_experiment(name: str, kind: ScheduleKind | None = None, **changes: Any) -> Experiment:
-    algorithm_class = plugins.find(Algorithm.plugin_package, name, Algorithm)
-    options = {"density": DENSITY, "learning_rate": STEP, **OPTIONS.get(name, {}), **changes.pop("options", {})}
-    schedule = Schedule(kind=kind or algorithm_class.default_schedule, period=PERIOD)
-    settings = {"name": name, "rounds": ROUNDS, "clients": CLIENTS, **changes}
-    return Experiment(task=Quadratics(size=SIZE), algorithm=algorithm_class(**options), schedule=schedule, **settings)
+def make_algorithm(name: str, **options: float) -> Algorithm:
+    chosen: Algorithm = plugins.find(Algorithm.plugin_package, name, Algorithm)(**options)
+    return chosen
+
+
+def make_experiment(name: str, kind: ScheduleKind | None = None, **options: float) -> Experiment:
+    algorithm = make_algorithm(name, **{"density": DENSITY, "learning_rate": STEP, **OPTIONS.get(name, {}), **options})
+    return Experiment(
+        name=name,
+        rounds=ROUNDS,
+        clients=CLIENTS,
+        task=Quadratics(size=SIZE),
+        algorithm=algorithm,
+        schedule=Schedule(kind=kind or algorithm.default_schedule, period=PERIOD),
+    )
 
 
 def run(experiment: Experiment, problem: QuadraticProblem) -> tuple[list[RoundRecord], list[np.ndarray]]:
@@ -58,9 +67,7 @@ def textbook_models(experiment: Experiment, name: str, problem: QuadraticProblem
 @pytest.mark.parametrize("kind", ["coin", "period"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-11)])
 @pytest.mark.parametrize("name", NAMES)
-def test_same_iterates_as_the_textbook(
-    name: str, dtype: torch.dtype, tolerance: float, kind: ScheduleKind
-) -> None:
+def test_same_iterates_as_the_textbook(name: str, dtype: torch.dtype, tolerance: float, kind: ScheduleKind) -> None:
     problem = random_problem(CLIENTS, SIZE, seed=7, dtype=dtype)
     experiment = make_experiment(name, kind)
     _, ours = run(experiment, problem)
@@ -86,9 +93,14 @@ def test_proxskip_by_hand() -> None:
     # Round 2, from 1: step 1: client 1: 1 - (0 - 1/2)/2 = 5/4; client 2: 1 - (-2 + 1/2)/2 = 7/4.
     #          step 2: client 1: 5/4 - (1/4 - 1/2)/2 = 11/8; client 2: 7/4 - (-5/4 + 1/2)/2 = 17/8; mean 7/4.
     problem = QuadraticProblem(torch.ones(2, 1), torch.tensor([[1.0], [3.0]]))
-    algorithm = plugins.find("strategies", "proxskip", Algorithm)(learning_rate=0.5)
+    algorithm = make_algorithm("proxskip", learning_rate=0.5)
     experiment = Experiment(
-        name="hand", rounds=2, clients=2, task=Quadratics(), algorithm=algorithm, schedule=Schedule(kind="period", period=2)
+        name="hand",
+        rounds=2,
+        clients=2,
+        task=Quadratics(),
+        algorithm=algorithm,
+        schedule=Schedule(kind="period", period=2),
     )
     _, models = run(experiment, problem)
     assert [float(model[0]) for model in models] == [1.0, 1.75]
@@ -101,9 +113,14 @@ def test_sparse_proxskip_by_hand() -> None:
     #          Client 2: (1, 2) - ((0, 2) - (1, 4) - (1, -2)) = (1, 2) - (-2, 0) = (3, 2). w^ = (0, 3), (3, 0).
     #          mean (3/2, 3/2), pruned to (3/2, 0): of equals, the lowest index stays.
     problem = QuadraticProblem(torch.ones(2, 2), torch.tensor([[2.0, 1.0], [1.0, 4.0]]))
-    algorithm = plugins.find("strategies", "sparse_proxskip", Algorithm)(learning_rate=1.0, density=0.5)
+    algorithm = make_algorithm("sparse_proxskip", learning_rate=1.0, density=0.5)
     experiment = Experiment(
-        name="hand", rounds=2, clients=2, task=Quadratics(), algorithm=algorithm, schedule=Schedule(kind="period", period=1)
+        name="hand",
+        rounds=2,
+        clients=2,
+        task=Quadratics(),
+        algorithm=algorithm,
+        schedule=Schedule(kind="period", period=1),
     )
     records, models = run(experiment, problem)
     assert [model.tolist() for model in models] == [[0.0, 2.0], [1.5, 0.0]]
@@ -114,24 +131,24 @@ def test_sparse_proxskip_by_hand() -> None:
 @pytest.mark.parametrize("kind", ["coin", "period"])
 def test_sparse_proxskip_at_density_one_is_proxskip(kind: ScheduleKind) -> None:
     problem = random_problem(CLIENTS, SIZE, seed=5)
-    _, sparse = run(make_experiment("sparse_proxskip", kind, options={"density": 1.0}), problem)
-    _, dense = run(make_experiment("proxskip", kind, options={"density": 1.0}), problem)
+    _, sparse = run(make_experiment("sparse_proxskip", kind, density=1.0), problem)
+    _, dense = run(make_experiment("proxskip", kind, density=1.0), problem)
     assert all(np.array_equal(one, other) for one, other in zip(sparse, dense, strict=True))
 
 
 def test_hybrid_at_its_ends_is_the_two_methods() -> None:
     problem = random_problem(CLIENTS, SIZE, seed=6)
     _, straight_through = run(make_experiment("sparse_proxskip"), problem)
-    _, loose = run(make_experiment("hybrid", options={"local_density": 1.0}), problem)
+    _, loose = run(make_experiment("hybrid", local_density=1.0), problem)
     assert all(np.array_equal(one, other) for one, other in zip(straight_through, loose, strict=True))
-    _, tight = run(make_experiment("hybrid", options={"local_density": DENSITY}), problem)
+    _, tight = run(make_experiment("hybrid", local_density=DENSITY), problem)
     assert not np.array_equal(straight_through[-1], tight[-1])
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if plugins.find("strategies", n, Algorithm).has_control])
 def test_sum_of_controls_over_a_thousand_rounds(name: str) -> None:
     problem = random_problem(CLIENTS, SIZE, seed=11)
-    experiment = make_experiment(name, rounds=1000)
+    experiment = replace(make_experiment(name), rounds=1000)
     records, _ = run(experiment, problem)
     sums = [record.control_sum_norm for record in records if record.control_sum_norm is not None]
     assert len(sums) == 1000
@@ -144,11 +161,7 @@ def test_sum_of_controls_over_a_thousand_rounds(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_bfloat16_uploads_keep_the_zero_sum(name: str) -> None:
     experiment = make_experiment(name)
-    from common.experiment import Codec
-
-    rounded = Experiment(
-        **{**vars(experiment), "codec": Codec(precision="bfloat16"), "name": "rounded"}
-    )
+    rounded = replace(experiment, codec=Codec(precision="bfloat16"))
     problem = random_problem(CLIENTS, SIZE, seed=2)
     records, models = run(rounded, problem)
     _, exact = run(experiment, problem)

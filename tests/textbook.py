@@ -1,4 +1,4 @@
-"""The algorithms as their papers print them: numpy, float64, one client after the other, nothing shared with the product.
+"""The algorithms as their papers print them: numpy, float64, client by client, nothing shared with the product.
 
 Each function takes the clients' gradients, the constants and the sequence theta_0, theta_1, ... of communications, and
 returns the server's model after every communication.

@@ -152,7 +152,9 @@ def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:
     shift = torch.randint(2 * PADDING_PIXELS + 1, (2, count, 1), generator=generator).to(pixels.device)
     rows, columns = shift + torch.arange(SIDE_PIXELS, device=pixels.device)
     image = torch.arange(count, device=pixels.device)
-    return padded[image[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    shifted = padded[image[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    # Left in its channels-last layout, torch 2.13 corrupts memory in CPU convolutions of fewer than 8 channels.
+    return shifted.contiguous()
 
 
 def normalize(pixels: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ def read_leaf(data: DataFolder, folder: Path, classes: int) -> Handwriting:
 def read_writers_file(path: Path, classes: int) -> Handwriting:
     """Read MNIST with its writers from one .npz file."""
     try:
-        with np.load(path) as file:
+        with path.open("rb") as opened, np.load(opened) as file:
             train = _scaled(file["X_train"], file["y_train"])
             test = _scaled(file["X_test"], file["y_test"])
             return _mnist_by_writer(train, file["writer_train"], test, classes)

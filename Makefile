@@ -1,0 +1,41 @@
+# Every target sets up .venv by itself; the second time that takes no time.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+READY := .venv/.ready
+# Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
+export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
+
+.PHONY: demo test test-slow check bench format clean
+
+demo: $(READY)  ## three algorithms on handwritten digits, with a table and a figure
+	@rm -rf runs/demo
+	$(BIN)/proxskip-server compare digits sparse_proxskip fediht final_topk --output runs/demo
+
+test: $(READY)  ## the fast tests
+	$(BIN)/python -m pytest -n 2
+
+test-slow: $(READY)  ## the tests that take minutes
+	$(BIN)/python -m pytest -m slow
+
+check: $(READY)  ## style, types, who imports whom
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: $(READY)  ## ratios that do not depend on the machine
+	$(BIN)/python -m bench
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(READY): pyproject.toml
+	@echo "setting up .venv (once; a few minutes)"
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

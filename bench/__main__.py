@@ -1,0 +1,33 @@
+"""Run all benchmarks, print a table and write bench/results.json."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import simulator
+from common.data import DataFolder
+from common.errors import UserError
+
+
+def main() -> None:
+    """Measure, print, write."""
+    try:
+        results = simulator.run(DataFolder.choose(None))
+    except UserError as error:
+        sys.exit(f"error: {error}")
+    table = Table("what", "ratio")
+    for name, ratio in results.items():
+        table.add_row(name, f"{ratio:.2f}")
+    Console().print(table)
+    path = Path(__file__).parent / "results.json"
+    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
