@@ -3,7 +3,7 @@
     f_i(w) = N/n sum_{j in client i} -log p(y_j | x_j; w) + ridge/2 |w|^2
 
 N is the number of clients and n that of all samples, so that the mean of the f_i is the loss over all data. The model
-is the flattened (features + 1, classes) matrix; the last feature is a constant 1, whose weights are the bias.
+is the flattened (classes, features + 1) matrix; the last feature is a constant 1, whose weights are the bias.
 """
 
 from __future__ import annotations
@@ -45,30 +45,34 @@ class SoftmaxRegression(Objective):
         labels = pad([torch.from_numpy(client.labels) for client in clients], batch_first=True)
         weights = pad([torch.full((len(client),), sample_weight) for client in clients], batch_first=True)
         self._features = features.to(device)  # (N, n, f + 1)
-        self._weights = weights.to(device).unsqueeze(-1)  # (N, n, 1); zero for padding
-        self._targets = torch.nn.functional.one_hot(labels, classes).to(device, torch.float32)  # (N, n, classes)
+        self._weights = weights.to(device).unsqueeze(1)  # (N, 1, n); zero for padding
+        one_hot = torch.nn.functional.one_hot(labels, classes).transpose(1, 2)
+        self._targets = one_hot.to(device, torch.float32)  # (N, classes, n)
 
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Return the full gradient, the same in every round."""
         return self.gradient
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return X'(weight (p - y)) + ridge w for every client."""
+        """Return (weight (p - y)) X + ridge w for every client."""
         matrix = self._as_matrices(weights)
-        error = torch.softmax(self._features @ matrix, dim=-1).sub_(self._targets).mul_(self._weights)
-        gradient = torch.baddbmm(matrix, self._features.transpose(1, 2), error, beta=self._ridge)
-        return gradient.reshape(weights.shape)
+        error = torch.softmax(self._scores(matrix), dim=1).sub_(self._targets).mul_(self._weights)
+        return torch.baddbmm(matrix, error, self._features, beta=self._ridge).reshape(weights.shape)
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return f_i(w_i) for every client."""
         matrix = self._as_matrices(weights)
-        log_likelihood = torch.log_softmax(self._features @ matrix, dim=-1) * self._targets
+        log_likelihood = torch.log_softmax(self._scores(matrix), dim=1) * self._targets
         fit = -(self._weights * log_likelihood).sum((1, 2))
         return (fit + self._ridge / 2 * matrix.square().sum((1, 2))).reshape(weights.shape[:-1])
 
     def _as_matrices(self, weights: Tensor) -> Tensor:
         count, _, features = self._features.shape
-        return weights.reshape(count, features, self._targets.shape[-1])
+        return weights.reshape(count, -1, features)
+
+    def _scores(self, matrix: Tensor) -> Tensor:
+        """Return (N, classes, n): with the few classes as rows, three times as fast on a CPU as the other way."""
+        return torch.bmm(matrix, self._features.transpose(1, 2))
 
 
 class SoftmaxProblem(Problem):
@@ -118,7 +122,7 @@ class SoftmaxProblem(Problem):
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return the accuracy on the test set."""
-        scores = self._test_features @ state.model.reshape(-1, self._classes)
+        scores = self._test_features @ state.model.reshape(self._classes, -1).T
         return {"test_accuracy": (scores.argmax(-1) == self._test_labels).double().mean().item()}
 
 
