@@ -51,7 +51,10 @@ def simulate_command(
     data: Data = None,
     device: Device = "auto",
 ) -> None:
-    """Run an experiment with all clients in this process."""
+    """Run an experiment with all clients in this process.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    """
     chosen = load_experiment(experiment, settings or [])
     problem = _load(chosen, data, device)
     folder = RunFolder.create(output, chosen)
@@ -72,7 +75,10 @@ def compare(
     data: Data = None,
     device: Device = "auto",
 ) -> None:
-    """Simulate an experiment with several algorithms and draw the metric against uploaded bits."""
+    """Simulate an experiment with several algorithms, all if none is named, and draw the metric against uploaded bits.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    """
     names = algorithms or plugins.available(Algorithm.plugin_package, Algorithm)
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     problems = {name: _load(one, data, device) for name, one in chosen.items()}

@@ -55,8 +55,8 @@ def simulate(experiment: Experiment, problem: Problem) -> Iterator[tuple[RoundRe
         started = time.perf_counter()
         plan = experiment.plan(round_number)
         density_down = density_of(state.model).item()
-        state, values_up = _round(algorithm, plan, state, cohorts)
-        bits_up += BITS_A_VALUE * values_up
+        state, sent = _round(algorithm, plan, state, cohorts)
+        bits_up += BITS_A_VALUE * sent.values / problem.clients
         kept = algorithm.evaluated(state)
         evaluated = round_number % experiment.evaluate_every_rounds == 0 or round_number == experiment.rounds
         metrics = _evaluate(problem, cohorts, kept) if evaluated else {}
@@ -66,7 +66,7 @@ def simulate(experiment: Experiment, problem: Problem) -> Iterator[tuple[RoundRe
             local_steps=plan.local_steps,
             clients_counted=problem.clients,
             paper_bits_up=bits_up,
-            density_up=values_up / state.model.shape[-1],
+            density_up=sent.model_values / (problem.clients * state.model.shape[-1]),
             density_down=density_down,
             control_sum_norm=_control_sum_norm(algorithm, cohorts, state),
             seconds=time.perf_counter() - started,
@@ -83,26 +83,37 @@ def _cohorts(algorithm: Algorithm, problem: Problem, model: Tensor) -> list[Coho
     return [Cohort(problem.objective([client]), None, algorithm.initial_memory(model)) for client in everyone]
 
 
+@dataclass
+class Sent:
+    """The nonzero values that all clients together uploaded in a round."""
+
+    model_values: int = 0
+    values: int = 0
+
+    def add(self, upload: Upload) -> None:
+        """Count the upload of one client or of a batch."""
+        nonzeros = int(torch.count_nonzero(upload.model))
+        self.model_values += nonzeros
+        self.values += nonzeros
+        if upload.control_change is not None:
+            self.values += int(torch.count_nonzero(upload.control_change))
+
+
 def _round(
     algorithm: Algorithm, plan: RoundPlan, state: ServerState, cohorts: list[Cohort]
-) -> tuple[ServerState, float]:
-    """Run one round on all clients; return the next state and the values that a client uploaded, in the mean."""
+) -> tuple[ServerState, Sent]:
+    """Run one round on all clients; return the next state and what was uploaded."""
     average = RunningMean()
-    values_up = 0
+    sent = Sent()
     for cohort in cohorts:
         upload, cohort.memory = client_round(algorithm, plan, cohort.spread(state), cohort.memory, cohort.objective)
         average.add(upload)
-        values_up += _count_values(upload)
+        sent.add(upload)
     state = algorithm.aggregate(plan, state, average.mean())
     # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
     for cohort in cohorts:
         cohort.memory = algorithm.settle(plan, cohort.memory, cohort.spread(state))
-    return state, values_up / average.clients
-
-
-def _count_values(upload: Upload) -> int:
-    vectors = (vector for vector in (upload.model, upload.control_change) if vector is not None)
-    return sum(int(torch.count_nonzero(vector)) for vector in vectors)
+    return state, sent
 
 
 def _evaluate(problem: Problem, cohorts: list[Cohort], kept: ServerState) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -10,17 +11,33 @@ import pytest
 import torch
 
 from common import plugins
-from common.algorithm import Algorithm
+from common.algorithm import Algorithm, client_round
 from common.experiment import Codec, Experiment
 from common.schedule import Schedule, ScheduleKind, local_steps
 from common.sparsity import kept_count
-from common.types import RoundRecord
+from common.types import RoundRecord, ServerState
 from server.simulate import simulate
 from tests import textbook
 from tests.quadratics import ClientByClient, QuadraticProblem, Quadratics, random_problem
 
 NAMES = plugins.available(Algorithm.plugin_package, Algorithm)
 ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
+FOURTEEN = {
+    "fedavg",
+    "fedht",
+    "fediht",
+    "fedsparsify",
+    "final_topk",
+    "hybrid",
+    "proxskip",
+    "randprox_l1",
+    "scaffold",
+    "server_pruning",
+    "server_pruning_modified",
+    "sparse_proxskip",
+    "sparse_proxskip_local",
+    "sparse_proxskip_modified",
+}
 OPTIONS: dict[str, dict[str, float]] = {"hybrid": {"local_density": 0.5}, "randprox_l1": {"l1_strength": 0.2}}
 
 
@@ -46,6 +63,11 @@ def run(experiment: Experiment, problem: QuadraticProblem) -> tuple[list[RoundRe
     return [record for record, _ in results], [kept.model.double().numpy() for _, kept in results]
 
 
+def tensors_of(*things: object) -> list[list[float]]:
+    found = [getattr(thing, name) for thing in things for name in type(thing).__slots__]  # type: ignore[attr-defined]
+    return [tensor.tolist() for tensor in found if tensor is not None]
+
+
 def textbook_models(experiment: Experiment, name: str, problem: QuadraticProblem) -> list[np.ndarray]:
     curvature, centre = problem.curvature.double().numpy(), problem.centre.double().numpy()
 
@@ -64,9 +86,14 @@ def textbook_models(experiment: Experiment, name: str, problem: QuadraticProblem
     return [textbook.top_k(model, kept) for model in models]
 
 
+def test_the_table_of_algorithms_is_complete() -> None:
+    assert set(NAMES) >= FOURTEEN
+    assert all(hasattr(textbook, name) for name in FOURTEEN)
+
+
 @pytest.mark.parametrize("kind", ["coin", "period"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-11)])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if hasattr(textbook, name)])
 def test_same_iterates_as_the_textbook(name: str, dtype: torch.dtype, tolerance: float, kind: ScheduleKind) -> None:
     problem = random_problem(CLIENTS, SIZE, seed=7, dtype=dtype)
     experiment = make_experiment(name, kind)
@@ -75,6 +102,39 @@ def test_same_iterates_as_the_textbook(name: str, dtype: torch.dtype, tolerance:
     assert len(ours) == len(theirs) == ROUNDS
     for number, (our, their) in enumerate(zip(ours, theirs, strict=True), start=1):
         assert np.linalg.norm(our - their) <= tolerance * np.linalg.norm(their), f"round {number}"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_round_changes_nothing_that_it_was_given(name: str) -> None:
+    problem = random_problem(CLIENTS, SIZE, seed=9)
+    experiment = make_experiment(name)
+    algorithm = experiment.algorithm
+    state = algorithm.initial_state(ServerState(model=torch.linspace(-1, 1, SIZE)))
+    memory = algorithm.initial_memory(state.model)
+    if memory.control is not None:
+        memory = replace(memory, control=torch.linspace(1, 2, SIZE))
+    before = copy.deepcopy((state, memory))
+    objective = problem.objective([0])
+    first = client_round(algorithm, experiment.plan(2), state, memory, objective)
+    settled = algorithm.settle(experiment.plan(2), first[1], state)
+    assert tensors_of(*before) == tensors_of(state, memory)
+    second = client_round(algorithm, experiment.plan(2), state, memory, objective)
+    assert tensors_of(*first) == tensors_of(*second)
+    assert settled.pending is None
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_model_that_is_kept_has_the_target_density(name: str) -> None:
+    _, models = run(make_experiment(name), random_problem(CLIENTS, SIZE, seed=4))
+    assert all(np.count_nonzero(model) <= kept_count(DENSITY, SIZE) for model in models)
+
+
+@pytest.mark.parametrize(
+    "name", ["fediht", "sparse_proxskip", "sparse_proxskip_local", "sparse_proxskip_modified", "hybrid"]
+)
+def test_pruned_uploads_have_the_target_density(name: str) -> None:
+    records, _ = run(make_experiment(name), random_problem(CLIENTS, SIZE, seed=4))
+    assert all(record.density_up <= DENSITY for record in records)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -104,6 +164,12 @@ def test_proxskip_by_hand() -> None:
     )
     _, models = run(experiment, problem)
     assert [float(model[0]) for model in models] == [1.0, 1.75]
+
+
+def test_scaffold_pays_for_its_control_too() -> None:
+    records, _ = run(make_experiment("scaffold"), random_problem(CLIENTS, SIZE, seed=8))
+    assert records[0].density_up == 1.0
+    assert records[0].paper_bits_up == 32 * 2 * SIZE
 
 
 def test_sparse_proxskip_by_hand() -> None:
