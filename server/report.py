@@ -48,7 +48,7 @@ def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, pat
         from matplotlib.figure import Figure
     except ImportError:
         raise UserError("figures need matplotlib: pip install 'sparse-proxskip[figures]'") from None
-    figure = Figure(figsize=(8, 5), layout="constrained")
+    figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for position, (name, records) in enumerate(runs.items()):
         points = curve(records, metric)
@@ -61,7 +61,7 @@ def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, pat
     axes.set(xscale="log", xlabel="uploaded bits a client (32 a nonzero value)", ylabel=metric, title=title)
     axes.set_ylim(_floor(best), best + 0.05 * (best - _floor(best)))
     axes.grid(alpha=0.3)
-    axes.legend(fontsize="small")
+    figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
 
 
