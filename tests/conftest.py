@@ -7,6 +7,7 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # the processes that tests start share the cores with the other test workers
 
 
 @pytest.fixture(scope="session")

@@ -169,7 +169,7 @@ def _read(data: DataFolder) -> tuple[str, Images, Images]:
         return "CIFAR-10 (JPEG)", *read_jpeg_archive(data.path / JPEG_ARCHIVE)
     if not data.may_download and not (data.path / FOLDER).is_dir():
         raise data.missing(
-            f"neither {FOLDER}/ (torchvision's CIFAR10) nor {JPEG_ARCHIVE}", "leave out --data to download CIFAR-10"
+            f"{FOLDER}/ (torchvision's CIFAR10), or else {JPEG_ARCHIVE},", "leave out --data to download CIFAR-10"
         )
     return "CIFAR-10", *read_torchvision_folder(data)
 

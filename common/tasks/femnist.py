@@ -75,7 +75,7 @@ class Femnist(Task):
         if data.may_download:
             return read_qmnist(data.path, self.classes)
         raise data.missing(
-            f"neither {LEAF_FOLDER}/train/*.json (FEMNIST) nor {WRITERS_FILE} (MNIST by writer)",
+            f"{LEAF_FOLDER}/train/*.json (FEMNIST), or else {WRITERS_FILE} (MNIST by writer),",
             "make the first with LEAF's preprocess.sh, or leave out --data to download QMNIST",
         )
 
