@@ -32,5 +32,5 @@ def run(data: DataFolder) -> dict[str, float]:
         )
         return times["step"] / times["gradient"]
 
-    names = plugins.available(Algorithm.plugin_package, Algorithm)
+    names = plugins.available(Algorithm.plugin_package)
     return {f"local step / bare gradient, {name}": step_of(name) for name in names}

@@ -19,7 +19,7 @@ from common.config import Range
 from common.schedule import ScheduleKind
 from common.sparsity import top_k
 from common.task import Objective
-from common.types import ClientMemory, Precision, RoundPlan, ServerState, Upload
+from common.types import ClientMemory, Pending, Precision, RoundPlan, ServerState, Upload
 
 Density = Annotated[float, Range(above=0, at_most=1)]
 Gradient = Callable[[Tensor], Tensor]
@@ -32,10 +32,19 @@ class Algorithm(ABC):
     plugin_package: ClassVar[str] = "strategies"
     default_schedule: ClassVar[ScheduleKind]
     has_control: ClassVar[bool] = False
-    keeps_zero_sum: ClassVar[bool] = False  # of the corrections, over all clients, after every round
+    is_dense: ClassVar[bool]
 
     learning_rate: Annotated[float, Range(above=0)]  # gamma
-    density: Density = 1.0  # K / d, of the model that is evaluated and kept at the end
+    density: Density = 0.1  # K / d, of the model that is evaluated and kept; 1 for a dense method, whatever is asked
+
+    def __init_subclass__(cls, *, dense: bool = False) -> None:
+        """Say with `class Name(Base, dense=True)` that a method never prunes; its subclasses do unless they say so."""
+        super().__init_subclass__()
+        cls.is_dense = dense
+
+    def __post_init__(self) -> None:
+        if self.is_dense:
+            object.__setattr__(self, "density", 1.0)
 
     # The client's half.
 
@@ -43,9 +52,15 @@ class Algorithm(ABC):
         """Return what a client starts with: h_i = 0, so that the sum over clients is zero."""
         return ClientMemory(control=torch.zeros_like(model) if self.has_control else None)
 
-    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
-        """Close the control with the average of the round in which this client's last upload was counted."""
-        return memory
+    def settle(self, memory: ClientMemory, average: Tensor) -> ClientMemory:
+        """Close the pending round, in which the upload was counted, with that round's average."""
+        if memory.pending is None:
+            return memory
+        return replace(memory, control=self.closed_control(memory, memory.pending, average), pending=None)
+
+    def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
+        """Return the control as a counted round leaves it."""
+        return memory.control
 
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
         """Return what is taken from every local gradient against client drift."""
@@ -65,9 +80,10 @@ class Algorithm(ABC):
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
-    ) -> tuple[Upload, ClientMemory]:
-        """Return the upload, and the memory with what `settle` will need of it."""
-        return Upload(model=round_to(plan.precision, self.prune(plan, weights))), memory
+    ) -> tuple[Upload, Tensor]:
+        """Return the upload, and the reference with which the control will be closed: what was really sent."""
+        sent = round_to(plan.precision, self.prune(plan, weights))
+        return Upload(model=sent), sent
 
     # The server's half.
 
@@ -80,8 +96,8 @@ class Algorithm(ABC):
         return self.density
 
     @abstractmethod
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
-        """Return the next state from the uniform mean of the uploads."""
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
+        """Return the next state from the uniform mean of the uploads of this fraction of all clients."""
 
     def evaluated(self, state: ServerState) -> ServerState:
         """Return what is evaluated and kept: every model is first pruned to the target density (Appendix A)."""
@@ -101,8 +117,9 @@ def client_round(
     weights = algorithm.starting_point(plan, state.model)
     for _ in range(plan.local_steps):
         weights = algorithm.local_step(plan, weights, corrected_gradient)
-    upload, memory = algorithm.finish(plan, state, memory, weights)
-    return replace(upload, buffers=objective.buffers()), memory
+    upload, reference = algorithm.finish(plan, state, memory, weights)
+    upload = replace(upload, buffers=objective.buffers())
+    return upload, replace(memory, pending=Pending(plan=plan, upload=upload, reference=reference))
 
 
 def round_to(precision: Precision, vector: Tensor) -> Tensor:

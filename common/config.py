@@ -18,6 +18,9 @@ from common.errors import UserError
 
 T = TypeVar("T")
 
+# Numbers end up in float32 tensors: what overflows or vanishes there is refused here.
+SMALLEST, LARGEST = 1e-37, 1e38
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:
@@ -128,7 +131,7 @@ def _convert_scalar(kind: type, value: Any) -> Any:  # noqa: ANN401
             number = float(value)
         except (ValueError, OverflowError):
             return MISSING
-        return number if math.isfinite(number) else MISSING
+        return number if number == 0 or SMALLEST < abs(number) < LARGEST else MISSING
     if kind is int and isinstance(value, bool):
         return MISSING
     return value if isinstance(value, kind) else MISSING
@@ -157,7 +160,7 @@ def _chosen_plugin(base: type[T], values: dict[str, Any], source: Source, key: s
             raise LookupError(name)
         return cast("type[T]", plugins.find(package, name, base))
     except LookupError:
-        known = plugins.available(package, base)
+        known = plugins.available(package)
         given = "is missing" if name is None else f"= {name!r} is unknown; the nearest is {nearest(str(name), known)!r}"
         source.refuse(_join(key, "name"), f" {given}; known: {', '.join(known)}, or your own module:Class")
     except UserError as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.client
 import os
 import urllib.request
 from collections.abc import Callable
@@ -54,21 +56,22 @@ class DataFolder:
 
 def download(url: str, path: Path, *, checksum: Callable[[Path], str], expected: str) -> None:
     """Fetch a file with a progress bar; it appears under its name only when whole and checked."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         _fetch(url, partial)
         found = checksum(partial)
         if found != expected:
             raise UserError(f"{url} gave an unexpected file (checksum {found}, expected {expected}); nothing was kept")
         partial.replace(path)
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:
         raise UserError(
             f"{path.name} is not in {path.parent} and cannot be downloaded from {url} ({error}); "
             f"fetch it elsewhere and say where it is with --data DIR or {ENVIRONMENT_VARIABLE}"
         ) from None
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def sha256(path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +20,7 @@ from common.types import Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1)]
 FOLDER = Path(__file__).parent / "experiments"
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,8 +45,10 @@ class Experiment:
     codec: Codec = field(default_factory=Codec)
 
     def __post_init__(self) -> None:
-        if not self.name or self.name != Path(self.name).name:
-            raise ValueError(f"name = {self.name!r} must be usable as the name of a folder")
+        if not NAME.fullmatch(self.name):
+            raise ValueError(
+                f"name = {self.name!r} must be usable as a folder's: letters, digits and . _ - (at most 100)"
+            )
 
     def plan(self, round_number: int) -> RoundPlan:
         """Return the plan of a round (counted from 1)."""
@@ -73,10 +78,11 @@ def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experime
     """
     path = _find(name_or_path)
     mapping = _parse(path)
-    own_settings = mapping.pop("for_algorithm", None)
+    own_settings = _checked_own_settings(mapping, path)
     keys = [_apply(mapping, setting) for setting in settings]
-    if own_settings is not None:
-        _apply_own_settings(mapping, own_settings, keys, path)
+    for key, value in own_settings.get(_algorithm_name(mapping), {}).items():
+        if key not in keys:
+            _put(mapping, key, value, str(path))
     experiment = read(Experiment, mapping, Source(str(path), frozenset(keys)))
     kind = experiment.schedule.kind or experiment.algorithm.default_schedule
     return replace(experiment, schedule=replace(experiment.schedule, kind=kind))
@@ -84,8 +90,11 @@ def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experime
 
 def _find(name_or_path: str) -> Path:
     given = Path(name_or_path)
-    if given.is_file():
-        return given
+    try:
+        if given.is_file():
+            return given
+    except (OSError, ValueError) as error:  # a name no file can have
+        raise UserError(f"there is no experiment {name_or_path[:100]!r}: {error}") from None
     if given.suffix in (".yaml", ".yml") or given.name != name_or_path:
         raise UserError(f"there is no experiment file {given}")
     shipped = FOLDER / f"{name_or_path}.yaml"
@@ -102,10 +111,11 @@ class _StrictLoader(yaml.SafeLoader):
     """YAML that refuses a key given twice instead of taking the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) < len(node.value):
-            raise yaml.constructor.ConstructorError(None, None, "a key is given twice", node.start_mark)
-        return mapping
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -117,20 +127,29 @@ def _parse(path: Path) -> dict[str, Any]:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         raise UserError(f"{path}{line}: this is not valid YAML: {getattr(error, 'problem', error)}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: this cannot be read as YAML: {error}") from None
     if not isinstance(mapping, dict):
         raise UserError(f"{path}: expected keys and values, such as 'rounds: 100'")
     return mapping
 
 
-def _apply_own_settings(mapping: dict[str, Any], own_settings: object, keys: list[str], path: Path) -> None:
-    """Put in what the file keeps under `for_algorithm` for the chosen algorithm, below what --set says."""
+def _checked_own_settings(mapping: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+    """Take `for_algorithm` out of the mapping: settings that go with one algorithm only, all of them checked."""
+    own_settings = mapping.pop("for_algorithm", {})
     if not isinstance(own_settings, dict) or not all(isinstance(part, dict) for part in own_settings.values()):
         raise UserError(f"{path}: for_algorithm: expected a section of settings for each algorithm's name")
+    for name, part in own_settings.items():
+        trial = copy.deepcopy(mapping)
+        for key, value in {**part, "algorithm.name": name}.items():
+            _put(trial, str(key), value, f"{path}: for_algorithm.{name}: {key}")
+        read(Experiment, trial, Source(f"{path}: for_algorithm.{name}"))
+    return own_settings
+
+
+def _algorithm_name(mapping: dict[str, Any]) -> str:
     section = mapping.get("algorithm")
-    name = section.get("name") if isinstance(section, dict) else None
-    for key, value in own_settings.get(name, {}).items():
-        if key not in keys:
-            _put(mapping, key, value, f"{path}: for_algorithm.{name}: {key}")
+    return str(section.get("name")) if isinstance(section, dict) else ""
 
 
 def _apply(mapping: dict[str, Any], setting: str) -> str:
@@ -141,7 +160,7 @@ def _apply(mapping: dict[str, Any], setting: str) -> str:
         raise UserError(f"--set {setting}: expected key=value, such as algorithm.density=0.1")
     try:
         value = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         value = text
     _put(mapping, key, value, f"--set {setting}")
     return key

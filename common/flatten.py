@@ -38,8 +38,6 @@ class Layout:
 
     def flatten(self, tensors: Mapping[str, Tensor]) -> Tensor:
         """Join named tensors into one vector; leading dimensions beyond their shapes are a batch."""
-        if not self.shapes:
-            return torch.empty(0)
         parts = [
             tensors[name].flatten(-len(shape)) if len(shape) else tensors[name].unsqueeze(-1)
             for name, shape in self.shapes.items()

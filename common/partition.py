@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 from numpy.typing import NDArray
 
+from common.config import Range
 from common.errors import UserError
+
+Concentration = Annotated[float, Range(at_least=1e-3, at_most=1e6)]  # small: clients' labels differ; large: alike
+SizeVariance = Annotated[float, Range(at_least=0, at_most=10)]  # of the logarithm of the clients' sizes
 
 
 def dirichlet_split(

@@ -13,11 +13,10 @@ from typing import Any
 from common.errors import UserError
 
 
-def available(package: str, base: type) -> list[str]:
-    """Return the names of all plug-ins in a package: the modules that define a subclass of `base`."""
+def available(package: str) -> list[str]:
+    """Return the names of all plug-ins in a package, which are its modules, without importing any."""
     folder = importlib.import_module(package).__path__
-    names = sorted(module.name for module in pkgutil.iter_modules(folder))
-    return [name for name in names if _class_in(importlib.import_module(f"{package}.{name}"), base)]
+    return sorted(module.name for module in pkgutil.iter_modules(folder))
 
 
 def find(package: str, name: str, base: type) -> type[Any]:
@@ -65,8 +64,8 @@ def _users_own(path: str, base: type) -> type[Any]:
         sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"cannot import {path!r}: {error}") from None
-    if not (inspect.isclass(found) and issubclass(found, base)):
-        raise UserError(f"{path!r} is not a subclass of {base.__module__}.{base.__qualname__}")
+    except Exception as error:  # whatever a user's module may raise
+        raise UserError(f"cannot import {path!r}: {error!r}") from None
+    if not (inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)):
+        raise UserError(f"{path!r} is not a concrete subclass of {base.__module__}.{base.__qualname__}")
     return found

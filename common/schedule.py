@@ -21,7 +21,7 @@ class Schedule:
     """The section `schedule` of an experiment."""
 
     kind: ScheduleKind | None = None  # None: the algorithm's own choice
-    period: Annotated[float, Range(at_least=1)] = 16.0  # 1 / p
+    period: Annotated[float, Range(at_least=1, at_most=1e6)] = 16.0  # 1 / p
 
     @property
     def probability(self) -> float:

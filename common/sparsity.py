@@ -57,7 +57,7 @@ def _top_k_on_cpu(vector: NDArray[Any], kept: int) -> NDArray[Any]:
 
 
 def _top_k_on_device(vector: Tensor, kept: int) -> Tensor:
-    magnitude = vector.abs()
+    magnitude = vector.abs().view(torch.int32 if vector.itemsize == 4 else torch.int64)
     threshold = magnitude.kthvalue(vector.shape[-1] - kept + 1, dim=-1, keepdim=True).values
     above = magnitude > threshold
     tied = magnitude == threshold

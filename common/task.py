@@ -31,7 +31,7 @@ class Objective(ABC):
 
 
 class Problem(ABC):
-    """A task with its data loaded."""
+    """A task with its data at hand; states are on the CPU, objectives on the device."""
 
     data_name: str  # what the data really is, for reports
     metric: ClassVar[str]  # the headline among the metrics

@@ -44,11 +44,20 @@ class Upload:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """A round that a client has finished and whose average it does not know yet."""
+
+    plan: RoundPlan
+    upload: Upload  # asked again for this round, the client sends the same
+    reference: Tensor  # what the control is closed with: w^_i, mostly
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ClientMemory:
     """What a client keeps from round to round and shows to nobody."""
 
     control: Tensor | None = None  # h_i
-    pending: Tensor | None = None  # what closes the control once the round's average is known
+    pending: Pending | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,5 +71,5 @@ class RoundRecord:
     density_up: float  # of this round's uploads, mean over clients
     density_down: float  # of the model that this round started from
     control_sum_norm: float | None  # |mean of h_i| / mean of |h_i|; None without control variates
-    seconds: float
+    seconds: float  # without the evaluation
     metrics: dict[str, float]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -19,9 +18,9 @@ from common.experiment import Experiment, load_experiment, shipped_experiments
 from common.task import Problem, Task
 from common.types import RoundRecord
 from server.progress import live_view
-from server.report import comparison_table, draw_comparison
+from server.report import comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
-from server.simulate import DivergedError, simulate
+from server.simulate import DivergedError, Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
@@ -34,7 +33,7 @@ Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results 
 Data = Annotated[
     Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda:0, mps")]
+Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 
 
@@ -56,14 +55,15 @@ def simulate_command(
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     chosen = load_experiment(experiment, settings or [])
-    problem = _load(chosen, data, device)
+    clients_device = _device(device)
+    problem = _load(chosen, DataFolder.choose(data), clients_device)
     folder = RunFolder.create(output, chosen)
-    _run(chosen, problem, folder)
+    _run(Simulation(chosen, problem, clients_device), folder)
     last = folder.rounds()[-1]
     score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
     upload = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
-    console.print(f"{problem.data_name}: {score} after {last.round} rounds and {upload}", soft_wrap=True)
-    console.print(f"results: {folder.path}", soft_wrap=True)
+    _say(f"{problem.data_name}: {score} after {last.round} rounds and {upload}")
+    _say(f"results: {folder.path}")
 
 
 @app.command()
@@ -79,67 +79,72 @@ def compare(
 
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
-    names = algorithms or plugins.available(Algorithm.plugin_package, Algorithm)
+    require_figures()
+    names = algorithms or plugins.available(Algorithm.plugin_package)
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
-    problems = {name: _load(one, data, device) for name, one in chosen.items()}
-    parent = output or next_free(Path("runs"), f"{chosen[names[0]].name}-comparison")
-    runs = {name: _run_to_the_end(one, problems[name], parent / name) for name, one in chosen.items()}
-    runs = {name: records for name, records in runs.items() if records}
+    folder, clients_device = DataFolder.choose(data), _device(device)
+    first = chosen[names[0]]
+    problem = _load(first, folder, clients_device)
+    parent = output or next_free(Path("runs"), f"{first.name}-comparison")
+    runs = {}
+    for name, one in chosen.items():
+        same = (one.task, one.clients, one.seed) == (first.task, first.clients, first.seed)
+        own_problem = problem if same else _load(one, folder, clients_device)
+        runs[name] = _run_as_far_as_it_goes(Simulation(one, own_problem, clients_device), parent / name)
+    runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
-        raise UserError("no algorithm finished a round: there is nothing to compare")
-    problem = problems[names[0]]
+        raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
+    console.print(comparison_table(runs, problem.metric))
     figure = parent / "comparison.png"
     draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
-    console.print(comparison_table(runs, problem.metric))
-    console.print(f"figure: {figure}\nresults: {parent}", soft_wrap=True)
+    _say(f"figure: {figure}\nresults: {parent}")
 
 
 @app.command("list")
 def list_command() -> None:
     """List the experiments, algorithms and tasks that are at hand."""
-    console.print("experiments:", ", ".join(shipped_experiments()))
-    console.print("algorithms:", ", ".join(plugins.available(Algorithm.plugin_package, Algorithm)))
-    console.print("tasks:", ", ".join(plugins.available(Task.plugin_package, Task)))
+    _say(f"experiments: {', '.join(shipped_experiments())}")
+    _say(f"algorithms: {', '.join(plugins.available(Algorithm.plugin_package))}")
+    _say(f"tasks: {', '.join(plugins.available(Task.plugin_package))}")
 
 
-def _load(experiment: Experiment, data: Path | None, device: str) -> Problem:
-    return _load_task(experiment.task, DataFolder.choose(data), experiment.clients, experiment.seed, _device(device))
+def _load(experiment: Experiment, folder: DataFolder, device: torch.device) -> Problem:
+    return experiment.task.load(folder, clients=experiment.clients, seed=experiment.seed, device=device)
 
 
-@functools.cache  # a comparison reads the data once
-def _load_task(task: Task, folder: DataFolder, clients: int, seed: int, device: torch.device) -> Problem:
-    return task.load(folder, clients=clients, seed=seed, device=device)
-
-
-def _run(experiment: Experiment, problem: Problem, folder: RunFolder) -> None:
-    title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
-    with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        for record, model in simulate(experiment, problem):
+def _run(simulation: Simulation, folder: RunFolder) -> None:
+    title = plugins.name_of(Algorithm.plugin_package, type(simulation.algorithm))
+    rounds, metric = simulation.experiment.rounds, simulation.problem.metric
+    with live_view(console, title=title, rounds=rounds, metric=metric) as view:
+        for record in simulation.rounds():
             folder.add_round(record)
             view.show(record)
-            kept = model
-    folder.save_model(kept)
+    folder.save_model(simulation.kept())
 
 
-def _run_to_the_end(experiment: Experiment, problem: Problem, path: Path) -> list[RoundRecord]:
+def _run_as_far_as_it_goes(simulation: Simulation, path: Path) -> list[RoundRecord]:
     """Run one side of a comparison; that a method diverges is a result, not the end of the comparison."""
-    folder = RunFolder.create(path, experiment)
+    folder = RunFolder.create(path, simulation.experiment)
     try:
-        _run(experiment, problem, folder)
+        _run(simulation, folder)
     except DivergedError as error:
-        console.print(f"{path.name}: {error}", soft_wrap=True)
+        _say(f"{path.name}: {error}")
     return folder.rounds()
 
 
 def _device(name: str) -> torch.device:
     if name == "auto":
-        accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-        return accelerator or torch.device("cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(1, device=name)
+        torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from None
     return torch.device(name)
+
+
+def _say(text: str) -> None:
+    """Print a line as it is, whatever brackets a path may have."""
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> None:
@@ -149,9 +154,6 @@ def main() -> None:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.stderr.write("interrupted\n")
-        sys.exit(130)
 
 
 if __name__ == "__main__":

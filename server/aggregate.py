@@ -1,4 +1,4 @@
-"""The uniform mean of uploads, summed as they arrive."""
+"""The uniform mean of uploads, summed on the CPU as they arrive."""
 
 from __future__ import annotations
 
@@ -25,10 +25,12 @@ class RunningMean:
         self.clients += 1 if upload.model.dim() == 1 else len(upload.model)
         for name in ("model", "control_change", "buffers"):
             vector: Tensor | None = getattr(upload, name)
-            if vector is not None:
-                rows = vector.to(torch.float64).reshape(-1, vector.shape[-1])
-                total = rows.sum(dim=0)
-                self._sums[name] = self._sums[name] + total if name in self._sums else total
+            if vector is None:
+                continue
+            row = vector.cpu() if vector.dim() == 1 else vector.cpu().sum(dim=0, dtype=torch.float64)
+            if name not in self._sums:
+                self._sums[name] = torch.zeros_like(row, dtype=torch.float64)
+            self._sums[name] += row
 
     def mean(self) -> Upload:
         """Return the mean of what was added."""

@@ -37,7 +37,8 @@ class LiveView:
         )
         self._progress.update(self._bar, completed=record.round, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
-            self._console.print(f"{self._title}  round {record.round}/{self._rounds}  {status}", soft_wrap=True)
+            line = f"{self._title}  round {record.round}/{self._rounds}  {status}"
+            self._console.print(line, markup=False, highlight=False, soft_wrap=True)
             self._last_line = time.monotonic()
 
 
@@ -45,7 +46,7 @@ class LiveView:
 def live_view(console: Console, *, title: str, rounds: int, metric: str) -> Iterator[LiveView]:
     """Open the live view for the time of a run."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=20),
         MofNCompleteColumn(),
         TextColumn("{task.fields[status]}"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from common.errors import UserError
 from common.types import RoundRecord
 
 Records = Sequence[RoundRecord]
+COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
 
 
 def comparison_table(runs: Mapping[str, Records], metric: str) -> Table:
@@ -42,34 +44,27 @@ def bits_to_reach(records: Records, metric: str, threshold: float) -> float | No
     return next((bits for bits, score in curve(records, metric) if score >= threshold), None)
 
 
+def require_figures() -> None:
+    """Fail before any work is done where figures cannot be drawn."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UserError("figures need matplotlib: pip install 'sparse-proxskip[figures]'")
+
+
 def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, path: Path) -> None:
     """Draw the metric against uploaded bits, on a logarithmic scale as in the paper."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UserError("figures need matplotlib: pip install 'sparse-proxskip[figures]'") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for position, (name, records) in enumerate(runs.items()):
-        points = curve(records, metric)
+        bits, scores = zip(*curve(records, metric), strict=True)
         ours = name.startswith(("sparse_proxskip", "hybrid"))
-        bits, scores = [point[0] for point in points], [point[1] for point in points]
-        axes.plot(
-            bits, scores, "-" if ours else "--", color=_color(position), linewidth=2.2 if ours else 1.4, label=name
-        )
+        color = COLORS[position % len(COLORS)]
+        axes.plot(bits, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4, label=name)
     best = max(score for records in runs.values() for _, score in curve(records, metric))
+    if best > 0:  # methods that fail may leave the picture, but not squeeze it
+        axes.set_ylim(0, 1.05 * best)
     axes.set(xscale="log", xlabel="uploaded bits a client (32 a nonzero value)", ylabel=metric, title=title)
-    axes.set_ylim(_floor(best), best + 0.05 * (best - _floor(best)))
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
-
-
-def _floor(best: float) -> float:
-    """Return the lower end of the axis: methods that fail may leave the picture, not squeeze it."""
-    return min(0.0, best)
-
-
-def _color(position: int) -> str:
-    """Return one of twenty colours, the ten strong ones first."""
-    return f"C{position}" if position < 10 else ("black", "gold", "navy", "teal")[position % 4]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from common.errors import UserError
@@ -26,21 +29,19 @@ class RunFolder:
     @classmethod
     def create(cls, given: Path | None, experiment: Experiment) -> RunFolder:
         """Make the folder that --output names, or the next free one under runs/."""
-        path = given or next_free(Path("runs"), experiment.name)
-        if (path / ROUNDS).exists():
-            raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
-        try:
+        with _writing(given or next_free(Path("runs"), experiment.name)) as path:
+            if (path / ROUNDS).exists():
+                raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
             path.mkdir(parents=True, exist_ok=True)
             (path / EXPERIMENT).write_text(experiment.to_yaml(), encoding="utf-8")
             (path / ROUNDS).touch()
-        except OSError as error:
-            raise UserError(f"cannot write the run to {path}: {error}") from None
         return cls(path)
 
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
-        with (self.path / ROUNDS).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(asdict(record), allow_nan=False) + "\n")
+        line = json.dumps(asdict(record), allow_nan=False) + "\n"
+        with _writing(self.path / ROUNDS) as path, path.open("a", encoding="utf-8") as file:
+            file.write(line)
 
     def rounds(self) -> list[RoundRecord]:
         """Read rounds.jsonl back."""
@@ -50,7 +51,17 @@ class RunFolder:
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and the BatchNorm statistics that belong to it."""
         tensors = {"model": state.model} if state.buffers is None else {"model": state.model, "buffers": state.buffers}
-        save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, self.path / MODEL)
+        with _writing(self.path / MODEL) as path:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[Path]:
+    """Turn what the disk refuses into one line."""
+    try:
+        yield path
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"cannot write {path}: {error}") from None
 
 
 def next_free(parent: Path, name: str) -> Path:

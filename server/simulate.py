@@ -1,7 +1,8 @@
 """All clients in one process: the deployed algorithm code without the network.
 
 Where one objective can hold many clients (convex tasks), all of them run as one batch of rows; networks run client by
-client. Either way every client does what it would do on its own machine, with the same random numbers.
+client. Either way every client does what it would do on its own machine, with the same random numbers. As in a
+deployment, the server's side is on the CPU and only the clients are on the device.
 """
 
 from __future__ import annotations
@@ -9,10 +10,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from common.algorithm import Algorithm, client_round
 from common.errors import UserError
@@ -35,52 +35,20 @@ class Cohort:
 
     objective: Objective
     rows: int | None  # None: a single client, without a batch dimension
+    device: torch.device
     memory: ClientMemory
 
-    def spread(self, state: ServerState) -> ServerState:
-        """Give every row the same download."""
-        if self.rows is None:
-            return state
-        control = None if state.control is None else state.control.expand(self.rows, -1)
-        return replace(state, model=state.model.expand(self.rows, -1), control=control)
-
-
-def simulate(experiment: Experiment, problem: Problem) -> Iterator[tuple[RoundRecord, ServerState]]:
-    """Run all rounds, giving each one's record and the model as it would be kept."""
-    algorithm = experiment.algorithm
-    state = algorithm.initial_state(problem.initial_state())
-    cohorts = _cohorts(algorithm, problem, state.model)
-    bits_up = 0.0
-    for round_number in range(1, experiment.rounds + 1):
-        started = time.perf_counter()
-        plan = experiment.plan(round_number)
-        density_down = density_of(state.model).item()
-        state, sent = _round(algorithm, plan, state, cohorts)
-        bits_up += BITS_A_VALUE * sent.values / problem.clients
-        kept = algorithm.evaluated(state)
-        evaluated = round_number % experiment.evaluate_every_rounds == 0 or round_number == experiment.rounds
-        metrics = _evaluate(problem, cohorts, kept) if evaluated else {}
-        _refuse_divergence(round_number, state, metrics)
-        record = RoundRecord(
-            round=round_number,
-            local_steps=plan.local_steps,
-            clients_counted=problem.clients,
-            paper_bits_up=bits_up,
-            density_up=sent.model_values / (problem.clients * state.model.shape[-1]),
-            density_down=density_down,
-            control_sum_norm=_control_sum_norm(algorithm, cohorts, state),
-            seconds=time.perf_counter() - started,
-            metrics=metrics,
+    def download(self, state: ServerState) -> ServerState:
+        """Give every row the same state, on the clients' device."""
+        return ServerState(
+            model=self._spread(state.model),
+            control=None if state.control is None else self._spread(state.control),
+            buffers=None if state.buffers is None else state.buffers.to(self.device),
         )
-        yield record, kept
 
-
-def _cohorts(algorithm: Algorithm, problem: Problem, model: Tensor) -> list[Cohort]:
-    everyone = range(problem.clients)
-    if problem.batched:
-        memory = algorithm.initial_memory(model.expand(problem.clients, -1))
-        return [Cohort(problem.objective(everyone), problem.clients, memory)]
-    return [Cohort(problem.objective([client]), None, algorithm.initial_memory(model)) for client in everyone]
+    def _spread(self, vector: torch.Tensor) -> torch.Tensor:
+        moved = vector.to(self.device)
+        return moved if self.rows is None else moved.expand(self.rows, -1)
 
 
 @dataclass
@@ -99,45 +67,99 @@ class Sent:
             self.values += int(torch.count_nonzero(upload.control_change))
 
 
-def _round(
-    algorithm: Algorithm, plan: RoundPlan, state: ServerState, cohorts: list[Cohort]
-) -> tuple[ServerState, Sent]:
-    """Run one round on all clients; return the next state and what was uploaded."""
-    average = RunningMean()
-    sent = Sent()
-    for cohort in cohorts:
-        upload, cohort.memory = client_round(algorithm, plan, cohort.spread(state), cohort.memory, cohort.objective)
-        average.add(upload)
-        sent.add(upload)
-    state = algorithm.aggregate(plan, state, average.mean())
-    # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
-    for cohort in cohorts:
-        cohort.memory = algorithm.settle(plan, cohort.memory, cohort.spread(state))
-    return state, sent
+class Simulation:
+    """A federation in one process, between two rounds."""
 
+    def __init__(self, experiment: Experiment, problem: Problem, device: torch.device) -> None:
+        self.experiment = experiment
+        self.problem = problem
+        self.algorithm: Algorithm = experiment.algorithm
+        self.state = self.algorithm.initial_state(problem.initial_state())
+        self.cohorts = self._cohorts(device)
+        self.rounds_done = 0
+        self.bits_up = 0.0
 
-def _evaluate(problem: Problem, cohorts: list[Cohort], kept: ServerState) -> dict[str, float]:
-    losses = [cohort.objective.loss(cohort.spread(kept).model, kept.buffers).double().sum() for cohort in cohorts]
-    return {**problem.evaluate(kept), "train_loss": float(sum(losses)) / problem.clients}
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left, giving each one's record."""
+        while self.rounds_done < self.experiment.rounds:
+            yield self.step()
 
-
-def _control_sum_norm(algorithm: Algorithm, cohorts: list[Cohort], state: ServerState) -> float | None:
-    """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
-    if not algorithm.has_control:
-        return None
-    total = torch.zeros_like(state.model, dtype=torch.float64)
-    norms = 0.0
-    for cohort in cohorts:
-        correction = algorithm.correction(cohort.memory, cohort.spread(state))
-        assert correction is not None
-        rows = correction.double().reshape(-1, correction.shape[-1])
-        total += rows.sum(dim=0)
-        norms += rows.norm(dim=-1).sum().item()
-    return total.norm().item() / norms if norms else 0.0
-
-
-def _refuse_divergence(round_number: int, state: ServerState, metrics: dict[str, float]) -> None:
-    if not torch.isfinite(state.model).all() or not all(map(math.isfinite, metrics.values())):
-        raise DivergedError(
-            f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate"
+    def step(self) -> RoundRecord:
+        """Run the next round."""
+        started = time.perf_counter()
+        plan = self.experiment.plan(self.rounds_done + 1)
+        density_down = density_of(self.state.model).item()
+        sent = self._train(plan)
+        seconds = time.perf_counter() - started
+        self.rounds_done = plan.round
+        self.bits_up += BITS_A_VALUE * sent.values / self.problem.clients
+        last = plan.round == self.experiment.rounds
+        evaluated = last or plan.round % self.experiment.evaluate_every_rounds == 0
+        record = RoundRecord(
+            round=plan.round,
+            local_steps=plan.local_steps,
+            clients_counted=self.problem.clients,
+            paper_bits_up=self.bits_up,
+            density_up=sent.model_values / (self.problem.clients * self.state.model.shape[-1]),
+            density_down=density_down,
+            control_sum_norm=self._control_sum_norm(),
+            seconds=seconds,
+            metrics=self._evaluate() if evaluated else {},
         )
+        self._refuse_divergence(record)
+        return record
+
+    def kept(self) -> ServerState:
+        """Return the model as it is evaluated and saved."""
+        return self.algorithm.evaluated(self.state)
+
+    def _cohorts(self, device: torch.device) -> list[Cohort]:
+        everyone = range(self.problem.clients)
+        model = self.state.model.to(device)
+        if self.problem.batched:
+            memory = self.algorithm.initial_memory(model.expand(len(everyone), -1))
+            return [Cohort(self.problem.objective(everyone), len(everyone), device, memory)]
+        memory = self.algorithm.initial_memory(model)
+        return [Cohort(self.problem.objective([client]), None, device, memory) for client in everyone]
+
+    def _train(self, plan: RoundPlan) -> Sent:
+        average, sent = RunningMean(), Sent()
+        for cohort in self.cohorts:
+            download = cohort.download(self.state)
+            upload, cohort.memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
+            average.add(upload)
+            sent.add(upload)
+        self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=1.0)
+        # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
+        for cohort in self.cohorts:
+            cohort.memory = self.algorithm.settle(cohort.memory, self.state.model.to(cohort.device))
+        return sent
+
+    def _evaluate(self) -> dict[str, float]:
+        kept = self.kept()
+        loss = 0.0
+        for cohort in self.cohorts:
+            download = cohort.download(kept)
+            loss += cohort.objective.loss(download.model, download.buffers).cpu().double().sum().item()
+        return {**self.problem.evaluate(kept), "train_loss": loss / self.problem.clients}
+
+    def _control_sum_norm(self) -> float | None:
+        """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
+        if not self.algorithm.has_control:
+            return None
+        total = torch.zeros_like(self.state.model, dtype=torch.float64)
+        norms = 0.0
+        for cohort in self.cohorts:
+            correction = self.algorithm.correction(cohort.memory, cohort.download(self.state))
+            assert correction is not None
+            rows = correction.cpu().double().reshape(-1, correction.shape[-1])
+            total += rows.sum(dim=0)
+            norms += rows.norm(dim=-1).sum().item()
+        return total.norm().item() / norms if norms else 0.0
+
+    def _refuse_divergence(self, record: RoundRecord) -> None:
+        numbers = [*record.metrics.values(), record.control_sum_norm or 0.0]
+        if not torch.isfinite(self.state.model).all() or not all(map(math.isfinite, numbers)):
+            raise DivergedError(
+                f"round {record.round}: the model is no longer finite; try a smaller algorithm.learning_rate"
+            )

@@ -20,7 +20,7 @@ from common.types import RoundPlan, ServerState, Upload
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Algorithm):
+class FedAvg(Algorithm, dense=True):
     """Local steps and the mean, nothing against client drift."""
 
     default_schedule: ClassVar[ScheduleKind] = "period"
@@ -29,6 +29,6 @@ class FedAvg(Algorithm):
         """Step along the gradient."""
         return weights - plan.learning_rate * corrected_gradient(weights)
 
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean."""
         return replace(state, model=mean.model, buffers=mean.buffers)

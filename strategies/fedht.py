@@ -19,6 +19,6 @@ from strategies.fedavg import FedAvg
 class FedHT(FedAvg):
     """Hard thresholding at the server."""
 
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the TopK of the mean."""
-        return replace(super().aggregate(plan, state, mean), model=top_k(mean.model, plan.density))
+        return replace(super().aggregate(plan, state, mean, participation), model=top_k(mean.model, plan.density))

@@ -27,6 +27,7 @@ class Hybrid(SparseProxSkip):
     local_density: Density = 0.3  # L / d: what the device can hold
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.local_density < self.density:
             raise ValueError(f"local_density = {self.local_density} must be at least density = {self.density}")
 

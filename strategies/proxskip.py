@@ -19,35 +19,26 @@ from torch import Tensor
 
 from common.algorithm import Algorithm, Gradient
 from common.schedule import ScheduleKind
-from common.types import ClientMemory, RoundPlan, ServerState, Upload
+from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProxSkip(Algorithm):
+class ProxSkip(Algorithm, dense=True):
     """The accelerated dense method, and the trunk of the sparse ones."""
 
     default_schedule: ClassVar[ScheduleKind] = "coin"
     has_control: ClassVar[bool] = True
-    keeps_zero_sum: ClassVar[bool] = True
 
     def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
         """Step along the gradient less h_i."""
         return weights - plan.learning_rate * corrected_gradient(weights)
 
-    def finish(
-        self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
-    ) -> tuple[Upload, ClientMemory]:
-        """Upload w^_i and remember it: the control is closed with exactly what was sent."""
-        upload, memory = super().finish(plan, state, memory, weights)
-        return upload, replace(memory, pending=upload.model)
+    def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
+        """Move h_i by the distance from what was sent to what became of it."""
+        assert memory.control is not None
+        step = pending.plan.probability / pending.plan.learning_rate
+        return memory.control + step * (average - pending.reference)
 
-    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
-        """Update h_i by the distance from what was sent to what became of it."""
-        if memory.pending is None or memory.control is None:
-            return memory
-        step = plan.probability / plan.learning_rate
-        return ClientMemory(control=memory.control + step * (average.model - memory.pending))
-
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean: the proximity operator of the consensus constraint."""
         return replace(state, model=mean.model, buffers=mean.buffers)

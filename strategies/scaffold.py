@@ -1,11 +1,12 @@
 """Scaffold: control variates on both sides, exchanged with the model.
 
 Karimireddy et al., "SCAFFOLD: Stochastic Controlled Averaging for Federated Learning", ICML 2020, Algorithm 1 with
-option II for the control (line 12), global step size 1 and full participation.
+option II for the control (line 12) and global step size 1.
 
     client   w_i  <- w_i - gamma (grad f_i(w_i) - c_i + c)             K times, from w
              c_i' <- c_i - c + (w - w_i) / (K gamma)
     server   w    <- 1/N sum_i w_i,    c <- c + 1/N sum_i (c_i' - c_i)
+             (sums over the clients that took part; w with their number in place of N)
 
 The corrections c_i - c sum to zero, because c stays the mean of the c_i.
 """
@@ -19,16 +20,15 @@ import torch
 from torch import Tensor
 
 from common.algorithm import round_to
-from common.types import ClientMemory, RoundPlan, ServerState, Upload
+from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from strategies.fedavg import FedAvg
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scaffold(FedAvg):
+class Scaffold(FedAvg, dense=True):
     """FedAvg with the difference of the client's and the server's control as correction."""
 
     has_control: ClassVar[bool] = True
-    keeps_zero_sum: ClassVar[bool] = True
 
     def initial_state(self, state: ServerState) -> ServerState:
         """Start the server's control c at zero."""
@@ -42,21 +42,22 @@ class Scaffold(FedAvg):
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
-    ) -> tuple[Upload, ClientMemory]:
+    ) -> tuple[Upload, Tensor]:
         """Upload the model and the change of the control, which holds once the round is counted."""
         assert memory.control is not None
         assert state.control is not None
         sent = round_to(plan.precision, weights)
         change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
         change = round_to(plan.precision, change)
-        return Upload(model=sent, control_change=change), replace(memory, pending=memory.control + change)
+        return Upload(model=sent, control_change=change), memory.control + change
 
-    def settle(self, plan: RoundPlan, memory: ClientMemory, average: ServerState) -> ClientMemory:
+    def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Take over c_i'."""
-        return memory if memory.pending is None else ClientMemory(control=memory.pending)
+        return pending.reference
 
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
-        """Take the mean of the models and add the mean change to the control."""
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
+        """Take the mean of the models; c stays the mean of all c_i, of which only those counted have moved."""
         assert state.control is not None
         assert mean.control_change is not None
-        return replace(super().aggregate(plan, state, mean), control=state.control + mean.control_change)
+        control = state.control + participation * mean.control_change
+        return replace(super().aggregate(plan, state, mean, participation), control=control)

@@ -11,7 +11,6 @@ what they sent unpruned, so the h_i no longer sum to zero and shift every later 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from common.sparsity import top_k
 from common.types import RoundPlan, ServerState, Upload
@@ -22,8 +21,6 @@ from strategies.proxskip import ProxSkip
 class ServerPruning(ProxSkip):
     """The naive combination of acceleration and pruning."""
 
-    keeps_zero_sum: ClassVar[bool] = False
-
-    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload) -> ServerState:
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the TopK of the mean."""
-        return replace(super().aggregate(plan, state, mean), model=top_k(mean.model, plan.density))
+        return replace(super().aggregate(plan, state, mean, participation), model=top_k(mean.model, plan.density))

@@ -9,8 +9,7 @@ Meinhardt et al., "Sparse-ProxSkip", 2025, Section 3.3 and Appendix D. One symbo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -22,11 +21,9 @@ from strategies.sparse_proxskip import SparseProxSkip
 class SparseProxSkipModified(SparseProxSkip):
     """What goes wrong when the control does not see what was sent."""
 
-    keeps_zero_sum: ClassVar[bool] = False
-
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
-    ) -> tuple[Upload, ClientMemory]:
-        """Upload the pruned model, but remember the unpruned one."""
-        upload, memory = super().finish(plan, state, memory, weights)
-        return upload, replace(memory, pending=weights)
+    ) -> tuple[Upload, Tensor]:
+        """Upload the pruned model, but close the control with the unpruned one."""
+        upload, _ = super().finish(plan, state, memory, weights)
+        return upload, weights

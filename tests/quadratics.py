@@ -1,4 +1,4 @@
-"""A task small enough to check by hand: f_i(w) = 1/2 sum_j a_ij (w_j - b_ij)^2. Also a user's own plug-in."""
+"""A task small enough to check by hand: f_i(w) = 1/2 (w - b_i)' A_i (w - b_i). Also a user's own plug-in."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from common.types import ServerState
 
 class Quadratic(Objective):
     def __init__(self, curvature: Tensor, centre: Tensor) -> None:
-        self.curvature = curvature
-        self.centre = centre
+        self.curvature = curvature  # (N, d, d)
+        self.centre = centre  # (N, d)
 
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        return lambda weights: (self.curvature * (weights.reshape(self.centre.shape) - self.centre)).reshape(
-            weights.shape
-        )
+        return self.gradient
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        distance = weights.reshape(self.centre.shape) - self.centre
+        return torch.bmm(self.curvature, distance.unsqueeze(-1)).reshape(weights.shape)
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
-        distance = weights.reshape(self.centre.shape) - self.centre
-        return (self.curvature * distance.square() / 2).sum(-1).reshape(weights.shape[:-1])
+        distance = weights - self.centre.reshape(weights.shape)
+        return (distance * self.gradient(weights)).sum(-1) / 2
 
 
 class QuadraticProblem(Problem):
@@ -35,19 +37,21 @@ class QuadraticProblem(Problem):
     metric: ClassVar[str] = "test_closeness"
     batched: ClassVar[bool] = True
 
-    def __init__(self, curvature: Tensor, centre: Tensor) -> None:
+    def __init__(self, curvature: Tensor, centre: Tensor, start: Tensor) -> None:
         self.curvature = curvature
         self.centre = centre
+        self.start = start
         self.clients = len(centre)
 
     def initial_state(self) -> ServerState:
-        return ServerState(model=torch.zeros_like(self.centre[0]))
+        return ServerState(model=self.start)
 
     def objective(self, clients: Sequence[int]) -> Objective:
         return Quadratic(self.curvature[list(clients)], self.centre[list(clients)])
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
-        optimum = (self.curvature * self.centre).sum(0) / self.curvature.sum(0)
+        pull = torch.bmm(self.curvature, self.centre.unsqueeze(-1)).sum(0).squeeze(-1)
+        optimum = torch.linalg.solve(self.curvature.sum(0), pull)
         return {"test_closeness": -float((state.model - optimum).norm())}
 
 
@@ -66,7 +70,10 @@ class Quadratics(Task):
 
 
 def random_problem(clients: int, size: int, seed: int, dtype: torch.dtype = torch.float32) -> QuadraticProblem:
+    """Clients whose curvature couples all coordinates, far apart, from a start that is neither zero nor sparse."""
     generator = np.random.default_rng(seed)
-    curvature = generator.uniform(0.5, 1.5, (clients, size))
+    mixing = generator.normal(size=(clients, size, size)) / size**0.5
+    curvature = 0.5 * np.eye(size) + 0.25 * mixing @ mixing.transpose(0, 2, 1)
     centre = generator.normal(size=(clients, size)) + np.linspace(2, -2, size)
-    return QuadraticProblem(torch.tensor(curvature, dtype=dtype), torch.tensor(centre, dtype=dtype))
+    start = generator.normal(size=size)
+    return QuadraticProblem(*(torch.tensor(array, dtype=dtype) for array in (curvature, centre, start)))

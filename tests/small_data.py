@@ -1,4 +1,4 @@
-"""Small data sets in the very formats of the real ones, for tests that need no download."""
+"""Small data sets in the very formats of the real ones: `write_NAME` for the task NAME, found by its name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _csv(rows: np.ndarray) -> str:
     return "\n".join(",".join(str(number) for number in row) for row in rows) + "\n"
 
 
-def write_mnist_writers(folder: Path, writers: int = 5, images_each: int = 12) -> None:
+def write_femnist(folder: Path, writers: int = 5, images_each: int = 12) -> None:
     generator = np.random.default_rng(0)
     count = writers * images_each
     np.savez(
@@ -65,7 +65,7 @@ def write_leaf(folder: Path, users: int = 4, images_each: int = 6) -> None:
             path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def write_cifar10_jpeg(folder: Path, images_a_class: int = 8) -> None:
+def write_cifar10(folder: Path, images_a_class: int = 8) -> None:
     generator = np.random.default_rng(0)
     with tarfile.open(folder / "cifar10-jpeg.tar.xz", "w:xz") as archive:
         for part in ("train", "test"):
@@ -79,9 +79,3 @@ def write_cifar10_jpeg(folder: Path, images_a_class: int = 8) -> None:
                     member.size = buffer.tell()
                     buffer.seek(0)
                     archive.addfile(member, buffer)
-
-
-def write_all(folder: Path) -> None:
-    write_blogfeedback(folder)
-    write_mnist_writers(folder)
-    write_cifar10_jpeg(folder)

@@ -49,6 +49,16 @@ def test_the_algorithm_chooses_the_schedule_unless_told() -> None:
     assert load_experiment("digits", ["algorithm.name=proxskip"]).schedule.kind == "coin"
 
 
+def test_a_value_that_yaml_cannot_make_sense_of_is_text() -> None:
+    assert load_experiment("digits", ["name=2024-99-99"]).name == "2024-99-99"
+
+
+def test_a_dense_method_has_density_one_in_the_resolved_file(tmp_path: Path) -> None:
+    resolved = load_experiment("digits", ["algorithm.name=fedavg"]).to_yaml()
+    assert yaml.safe_load(resolved)["algorithm"]["density"] == 1.0
+    assert load_experiment(write(tmp_path, resolved)).algorithm.density == 1.0
+
+
 def test_numbers_in_scientific_notation_without_a_dot() -> None:
     assert load_experiment("digits", ["algorithm.learning_rate=1e-5"]).algorithm.learning_rate == 1e-5
 
@@ -90,9 +100,17 @@ def test_a_users_own_plugin_by_module_and_class(tmp_path: Path) -> None:
         (["algorithm.name=sparse_proxkip"], ["algorithm.name = 'sparse_proxkip'", "nearest is 'sparse_proxskip'"]),
         (["algorithm.name=../fedavg"], ["algorithm.name", "unknown"]),
         (["algorithm.name=nosuchmodule:Thing"], ["algorithm.name", "cannot import"]),
-        (["algorithm.name=pathlib:Path"], ["algorithm.name", "not a subclass"]),
+        (["algorithm.name=pathlib:Path"], ["algorithm.name", "not a concrete subclass"]),
         (["task.name=digit"], ["task.name = 'digit'", "nearest is 'digits'"]),
-        (["name=a/b"], ["name = 'a/b'", "name of a folder"]),
+        (["name=a/b"], ["name = 'a/b'", "usable as a folder"]),
+        (["name=.."], ["name = '..'", "usable as a folder"]),
+        (["algorithm.name=[a]"], ["algorithm.name = ['a']", "unknown"]),
+        (["algorithm.name=.x:y"], ["algorithm.name", "cannot import"]),
+        (["algorithm.name=common.algorithm:Algorithm"], ["algorithm.name", "not a concrete subclass"]),
+        (["algorithm.learning_rate=1e-46"], ["algorithm.learning_rate = '1e-46'", "a number above 0"]),
+        (["task.ridge=1e300"], ["task.ridge", "a number"]),
+        (["task.size_variance=1e10"], ["task.size_variance", "at most 10"]),
+        (["schedule.period=1e300"], ["schedule.period", "at most 1e+06"]),
         (["algorithm.name=hybrid", "algorithm.density=0.5"], ["algorithm", "local_density = 0.3", "at least density"]),
         (["density"], ["--set density", "key=value"]),
         (["algorithm=fedavg"], ["--set algorithm=fedavg", "single values"]),
@@ -120,6 +138,11 @@ def test_what_does_not_fit_is_one_line(settings: list[str], words: list[str], tm
         ({**SMALL, "algorithm": {"name": "fedavg"}}, ["algorithm.learning_rate", "missing"]),
         ({**SMALL, "algorithm": "fedavg"}, ["algorithm", "expected a section"]),
         ({**SMALL, "for_algorithm": 3}, ["for_algorithm", "expected a section"]),
+        ({**SMALL, "for_algorithm": {"fedavgg": {"seed": 2}}}, ["for_algorithm.fedavgg", "nearest is 'fedavg'"]),
+        ({**SMALL, "for_algorithm": {"fedavg": {"algorithm.densty": 1}}}, ["for_algorithm.fedavg", "densty"]),
+        ({**SMALL, "for_algorithm": {"fedavg": {1: 2}}}, ["for_algorithm.fedavg", "unknown key"]),
+        ("seed: " + "9" * 5000, ["cannot be read as YAML"]),
+        ("[" * 5000, ["cannot be read as YAML"]),
         ({**SMALL, "for_algorithm": {"sparse_proxskip": {"algorithm": {"density": 1}}}}, ["for_algorithm", "single"]),
     ],
 )
@@ -138,6 +161,17 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="cannot be read"):
         load_experiment(str(path))
+
+
+def test_yaml_anchors_and_merges_are_allowed(tmp_path: Path) -> None:
+    text = yaml.safe_dump({key: value for key, value in SMALL.items() if key != "algorithm"})
+    merged = "algorithm: {<<: {name: fediht, density: 0.1, learning_rate: 0.5}, density: 0.2}\n"
+    assert load_experiment(write(tmp_path, text + merged)).algorithm.density == 0.2
+
+
+def test_an_impossible_name_is_refused() -> None:
+    with pytest.raises(UserError, match="there is no experiment"):
+        load_experiment("x" * 300)
 
 
 def test_unknown_experiments_are_named_with_the_nearest() -> None:

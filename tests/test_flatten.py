@@ -43,6 +43,12 @@ def test_flat_module_computes_on_its_vector() -> None:
 def test_buffers_are_read_and_written() -> None:
     flat = FlatModule(module(), torch.device("cpu"))
     flat.write_buffers(torch.tensor([1.0, 2.0, 3.0, 4.0]))
-    assert flat.read_buffers().tolist() == [1.0, 2.0, 3.0, 4.0]
+    buffers = flat.read_buffers()
+    assert buffers is not None
+    assert buffers.tolist() == [1.0, 2.0, 3.0, 4.0]
     flat.module.eval()
     assert dict(flat.module.named_buffers())["1.running_var"].tolist() == [3.0, 4.0]
+
+
+def test_a_module_without_buffers_has_none() -> None:
+    assert FlatModule(nn.Linear(2, 1), torch.device("cpu")).read_buffers() is None

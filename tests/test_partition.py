@@ -14,7 +14,7 @@ def split(labels: np.ndarray, clients: int, concentration: float = 0.3, variance
 
 
 @settings(max_examples=50)
-@given(st.integers(1, 40), st.floats(0.01, 100), st.floats(0, 2), st.integers(0, 99))
+@given(st.integers(1, 40), st.floats(1e-3, 1e6), st.floats(0, 10), st.integers(0, 99))
 def test_every_sample_goes_to_exactly_one_client(
     clients: int, concentration: float, variance: float, seed: int
 ) -> None:
@@ -43,3 +43,8 @@ def test_sizes_are_equal_without_variance() -> None:
 def test_more_clients_than_samples_is_refused() -> None:
     with pytest.raises(UserError, match="only 3 samples"):
         split(np.array([0, 1, 2]), 4)
+
+
+def test_the_logarithm_of_the_sizes_has_the_variance() -> None:
+    sizes = np.array([len(part) for part in split(np.zeros(400_000, dtype=np.int64), 400, variance=0.3)])
+    assert np.log(sizes).var() == pytest.approx(0.3, rel=0.2)

@@ -16,7 +16,7 @@ from common import plugins
 from common.algorithm import Algorithm
 from tests import small_data
 
-NAMES = plugins.available(Algorithm.plugin_package, Algorithm)
+NAMES = plugins.available(Algorithm.plugin_package)
 FIELDS = {
     "round",
     "local_steps",
@@ -44,7 +44,9 @@ def simulate(*arguments: str, output: Path) -> list[dict[str, object]]:
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data")
-    small_data.write_all(folder)
+    small_data.write_blogfeedback(folder)
+    small_data.write_femnist(folder)
+    small_data.write_cifar10(folder)
     return folder
 
 
@@ -93,6 +95,20 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> N
     assert (output / "comparison.png").exists()
 
 
+def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
+    settings = ["--set", "rounds=40", "--set", "algorithm.learning_rate=1e30", "--set", "evaluate_every_rounds=40"]
+    finished = proxskip_server("compare", "digits", "fedavg", *settings, "--output", str(tmp_path / "comparison"))
+    assert finished.returncode == 2
+    assert "nothing to compare" in finished.stderr
+
+
+def test_brackets_in_a_path_are_no_markup(tmp_path: Path) -> None:
+    output = tmp_path / "[/x] a[b]"
+    finished = proxskip_server("simulate", "digits", "--set", "rounds=1", "--output", str(output))
+    assert finished.returncode == 0, finished.stderr
+    assert str(output) in finished.stdout
+
+
 def test_rounds_between_evaluations_have_no_metrics(tmp_path: Path) -> None:
     records = simulate("digits", "--set", "rounds=5", "--set", "evaluate_every_rounds=2", output=tmp_path / "run")
     assert [bool(record["metrics"]) for record in records] == [False, True, False, True, True]
@@ -123,7 +139,9 @@ def test_list_names_everything() -> None:
         (["digits", "--set", "algorithm.learning_rate=1e30"], "no longer finite"),
         (["digits", "--device", "cuda:9"], "--device cuda:9"),
         (["digits", "--device", "toaster"], "--device toaster"),
-        (["digits", "--output", "/dev/null/run"], "cannot write the run"),
+        (["digits", "--device", "meta"], "--device meta"),
+        (["digits", "--output", "/dev/null/run"], "cannot write /dev/null/run"),
+        (["digits", "--output", "x" * 300], "cannot write"),
         (["blogfeedback", "--data", "/nowhere"], "/nowhere does not exist"),
         (["blogfeedback", "--data", "EMPTY"], "BlogFeedback.zip is not in"),
         (["blogfeedback", "--data", "CORRUPT"], "is damaged"),

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from common.sparsity import density_of, kept_count, soft_threshold, top_k
 from tests.textbook import top_k as plain_top_k
 
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.
-VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.0e38])
+VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.0e38, math.inf, -math.inf])
 ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9), elements=VALUES)
 DENSITIES = st.floats(min_value=1e-3, max_value=1.0)
 
@@ -64,6 +65,15 @@ def test_top_k_leaves_its_input_alone_and_is_idempotent(rows: np.ndarray, densit
     assert np.array_equal(vector.numpy(), rows)
     assert torch.equal(top_k(once, density), once)
     assert int((density_of(once) * rows.shape[-1]).round().max()) <= kept_count(density, rows.shape[-1])
+
+
+@pytest.mark.parametrize("path", [lambda v: top_k(v, 0.5), lambda v: sparsity._top_k_on_device(v, 2)])
+def test_not_a_number_is_never_pruned_away(path: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    pruned = path(torch.tensor([1.0, math.nan, math.inf, 3.0]))
+    assert pruned[0] == 0
+    assert pruned[1].isnan()
+    assert pruned[2] == math.inf
+    assert pruned[3] == 0
 
 
 def test_soft_threshold_shrinks_towards_zero() -> None:

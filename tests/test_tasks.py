@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import pickle
 import struct
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from common import plugins
 from common.data import DataFolder
 from common.errors import UserError
+from common.experiment import load_experiment
 from common.networks import ResNet18
+from common.objectives.network import NetworkObjective
 from common.task import Problem, Task
+from common.tasks import cifar10
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
-from common.tasks.cifar10 import Cifar10, flip_and_crop
+from common.tasks.cifar10 import Cifar10, flip_and_crop, read_torchvision_folder
+from common.tasks.digits import Digits
 from common.tasks.femnist import Femnist, read_qmnist
+from common.vision import torchvision
+from server.simulate import Simulation
 from tests import small_data
 
-NAMES = plugins.available(Task.plugin_package, Task)
+NAMES = plugins.available(Task.plugin_package)
+WITH_FILES = [name for name in NAMES if hasattr(small_data, f"write_{name}")]
 CPU = torch.device("cpu")
 SMALLER: dict[str, dict[str, int]] = {"cifar10": {"width": 4, "batch_size": 4, "loss_samples": 5}}
 
@@ -29,7 +39,8 @@ SMALLER: dict[str, dict[str, int]] = {"cifar10": {"width": 4, "batch_size": 4, "
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     folder = tmp_path_factory.mktemp("data")
-    small_data.write_all(folder)
+    for name in WITH_FILES:
+        getattr(small_data, f"write_{name}")(folder)
     return DataFolder(folder, may_download=False)
 
 
@@ -69,8 +80,10 @@ def test_a_round_can_be_repeated(name: str, data: DataFolder) -> None:
         gradient = objective.start_round(number, buffers)
         return [gradient(nearby(problem)) for _ in range(5)]
 
-    first, repeated = round_of_gradients(4), round_of_gradients(4)
+    first, between, repeated = round_of_gradients(4), round_of_gradients(5), round_of_gradients(4)
     assert all(torch.equal(one, other) for one, other in zip(first, repeated, strict=True))
+    if not problem.batched:  # mini-batches: another round has others
+        assert not torch.equal(first[0], between[0])
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -87,15 +100,17 @@ def test_more_clients_than_the_data_has_is_refused(name: str, data: DataFolder) 
         load(name, data, clients=100_000)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "digits"])
+@pytest.mark.parametrize("name", WITH_FILES)
 def test_missing_data_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=f"is not in the data folder {tmp_path}"):
         load(name, DataFolder(tmp_path, may_download=False))
 
 
-@pytest.mark.parametrize("name", ["digits", "blogfeedback", "femnist"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_batch_is_its_clients_and_the_gradient_is_that_of_the_loss(name: str, data: DataFolder) -> None:
     problem = load(name, data)
+    if not problem.batched:
+        pytest.skip("its clients run one by one")
     weights = nearby(problem, rows=problem.clients)
     batch = problem.objective(range(problem.clients))
     gradients = batch.start_round(1, None)(weights)
@@ -131,8 +146,32 @@ def test_validation_rows_are_held_out(data: DataFolder) -> None:
     assert set(everything.evaluate(everything.initial_state())) == {"test_r2"}
     assert set(most.evaluate(most.initial_state())) == {"test_r2", "validation_r2"}
 
+    def half_of_squared_targets(problem: Problem) -> float:
+        return float(problem.objective(range(4)).loss(torch.zeros(4, 281), None).sum())
 
-@pytest.mark.parametrize("damage", ["truncated", "not a zip", "flipped byte", "other columns", "other files"])
+    held_out = most._held_out["validation"][1]  # type: ignore[attr-defined]
+    assert len(held_out) == 8  # a quarter of 30 rows, rounded up
+    left = half_of_squared_targets(everything) - half_of_squared_targets(most)
+    assert left == pytest.approx(float(held_out @ held_out) / 2, rel=1e-4)
+
+
+def test_the_mean_of_the_clients_losses_is_the_loss_over_all_samples(data: DataFolder) -> None:
+    one = Digits(ridge=0.0).load(data, clients=1, seed=0, device=CPU)
+    many = Digits(ridge=0.0, size_variance=1.0).load(data, clients=7, seed=0, device=CPU)
+    weights = nearby(one)
+    mean = many.objective(range(7)).loss(weights.expand(7, -1), None).mean()
+    assert float(mean) == pytest.approx(float(one.objective([0]).loss(weights, None)), rel=1e-5)
+
+
+DAMAGED_FILES = {
+    "other columns": {"blogData_train.csv": "1,2,3\n", "blogData_test-1.csv": "1,2,3\n"},
+    "other files": {"train.csv": "1,2,3\n", "blogData_test-1.csv": "1,2,3\n"},
+    "an empty file": {"blogData_train.csv": "", "blogData_test-1.csv": "1,2,3\n"},
+    "no number": {"blogData_train.csv": ",".join(["nan"] * 281), "blogData_test-1.csv": "1,2,3\n"},
+}
+
+
+@pytest.mark.parametrize("damage", ["truncated", "not a zip", "flipped byte", "other compression", *DAMAGED_FILES])
 def test_a_damaged_archive_is_named(damage: str, data: DataFolder, tmp_path: Path) -> None:
     whole = bytearray((data.path / "BlogFeedback.zip").read_bytes())
     path = tmp_path / "BlogFeedback.zip"
@@ -143,12 +182,14 @@ def test_a_damaged_archive_is_named(damage: str, data: DataFolder, tmp_path: Pat
     elif damage == "flipped byte":
         whole[200] ^= 255
         path.write_bytes(whole)
+    elif damage == "other compression":
+        for place in (8, whole.index(b"PK\x01\x02") + 10):  # the method, in the file's header and in the directory
+            whole[place] = 99
+        path.write_bytes(whole)
     else:
-        import zipfile
-
         with zipfile.ZipFile(path, "w") as archive:
-            archive.writestr("blogData_train.csv" if damage == "other columns" else "train.csv", "1,2,3\n")
-            archive.writestr("blogData_test-1.csv", "1,2,3\n")
+            for name, content in DAMAGED_FILES[damage].items():
+                archive.writestr(name, content)
     with pytest.raises(UserError, match=r"BlogFeedback\.zip .*download it again"):
         load("blogfeedback", DataFolder(tmp_path, may_download=False))
 
@@ -162,7 +203,7 @@ def test_the_published_blogfeedback_has_554_blogs(real_data: Path) -> None:
 
 
 def test_mnist_by_writer_and_femnist_are_told_apart(data: DataFolder, tmp_path: Path) -> None:
-    small_data.write_mnist_writers(tmp_path)
+    small_data.write_femnist(tmp_path)
     both = DataFolder(tmp_path, may_download=False)
     assert Femnist().load(both, clients=2, seed=0, device=CPU).data_name == "MNIST by writer"
     small_data.write_leaf(tmp_path)
@@ -181,11 +222,35 @@ def test_leaf_files_that_are_something_else_are_named(tmp_path: Path) -> None:
     broken.write_text('{"users": []}', encoding="utf-8")
     with pytest.raises(UserError, match=f"{broken.name} is not in LEAF's json layout"):
         load("femnist", DataFolder(tmp_path, may_download=False))
+    for content in ('{"user_data": {}}', '{"user_data": {"a": {"x": [[0.5]], "y": [-1]}}}'):
+        for path in broken.parent.glob("*.json"):
+            path.write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match="is not FEMNIST in LEAF's json layout"):
+            load("femnist", DataFolder(tmp_path, may_download=False))
 
 
 def test_a_broken_writers_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "mnist_writers.npz").write_bytes(b"PK\x03\x04 nonsense")
     with pytest.raises(UserError, match=r"mnist_writers\.npz is damaged"):
+        load("femnist", DataFolder(tmp_path, may_download=False))
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"writer_train": np.zeros(3)}, "60 training images have 3 writers"),
+        ({"y_test": np.full(20, 11)}, "test labels are not between 0 and 9"),
+        ({"X_train": np.zeros((60, 5, 5))}, "training images are not 60 pictures"),
+    ],
+)
+def test_a_writers_file_that_does_not_fit_together_is_named(
+    change: dict[str, np.ndarray], complaint: str, tmp_path: Path
+) -> None:
+    small_data.write_femnist(tmp_path)
+    with np.load(tmp_path / "mnist_writers.npz") as file:
+        arrays = {**file, **change}
+    np.savez(tmp_path / "mnist_writers.npz", **arrays)
+    with pytest.raises(UserError, match=complaint):
         load("femnist", DataFolder(tmp_path, may_download=False))
 
 
@@ -214,12 +279,33 @@ def test_resnet18_has_the_papers_size() -> None:
     assert sum(parameter.numel() for parameter in ResNet18(64, 10).parameters()) == 11_173_962
 
 
-def test_cifar10_from_torchvisions_folder(tmp_path: Path) -> None:
+def test_cifar10_from_torchvisions_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
-    (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": list("abcdefghij")}))
+
+    def batch(name: str, content: dict[str, object]) -> list[str]:
+        (folder / name).write_bytes(pickle.dumps(content))
+        return [name, hashlib.md5((folder / name).read_bytes(), usedforsecurity=False).hexdigest()]
+
+    def images(count: int, brightness: int) -> dict[str, object]:
+        return {"data": np.full((count, 3072), brightness, np.uint8), "labels": [n % 10 for n in range(count)]}
+
+    listed = torchvision.datasets.CIFAR10
+    monkeypatch.setattr(
+        listed, "train_list", [batch("data_batch_1", images(30, 10)), batch("data_batch_2", images(30, 20))]
+    )
+    monkeypatch.setattr(listed, "test_list", [batch("test_batch", images(20, 90))])
+    meta = batch("batches.meta", {"label_names": list("abcdefghij")})
+    monkeypatch.setattr(listed, "meta", {"filename": meta[0], "key": "label_names", "md5": meta[1]})
+    data = DataFolder(tmp_path, may_download=False)
+    train, test = read_torchvision_folder(data)
+    assert train.pixels.shape == (60, 3, 32, 32)
+    assert set(np.unique(train.pixels)) == {10, 20}
+    assert set(np.unique(test.pixels)) == {90}
+    assert load("cifar10", data).data_name == "CIFAR-10"
+    (folder / "data_batch_2").unlink()
     with pytest.raises(UserError, match=r"cifar-10-batches-py is not \(whole\) in"):
-        load("cifar10", DataFolder(tmp_path, may_download=False))
+        load("cifar10", data)
 
 
 def test_a_damaged_jpeg_archive_is_named(data: DataFolder, tmp_path: Path) -> None:
@@ -258,6 +344,83 @@ def test_a_network_learns_its_batch_and_moves_its_buffers(data: DataFolder) -> N
     assert state.buffers is not None
     assert not torch.equal(buffers, state.buffers)
     assert objective.loss(weights, buffers) < 0.7 * objective.loss(state.model, state.buffers)
+
+
+def test_batches_differ_by_client_and_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = load("cifar10", data)
+    state = problem.initial_state()
+
+    def first_gradient(client: int) -> torch.Tensor:
+        return problem.objective([client]).start_round(1, state.buffers)(state.model)
+
+    one = first_gradient(0)
+    assert not torch.equal(one, first_gradient(1))
+    monkeypatch.setattr(cifar10, "flip_and_crop", lambda pixels, generator: pixels)
+    assert not torch.equal(one, first_gradient(0))
+
+
+def test_clients_that_share_a_network_do_not_disturb_each_other(data: DataFolder) -> None:
+    problem = load("cifar10", data)
+    state = problem.initial_state()
+    alone = problem.objective([0])
+    gradient = alone.start_round(1, state.buffers)
+    expected = [gradient(state.model) for _ in range(3)]
+    first, second = problem.objective([0]), problem.objective([1])
+    gradients = [one.start_round(1, state.buffers) for one in (first, second)]
+    both = [[gradient(state.model) for gradient in gradients] for _ in range(3)]
+    interleaved = [of_first for of_first, _ in both]
+    assert all(torch.equal(one, other) for one, other in zip(expected, interleaved, strict=True))
+    buffers, undisturbed = first.buffers(), alone.buffers()
+    assert buffers is not None
+    assert undisturbed is not None
+    assert torch.equal(buffers, undisturbed)
+
+
+def test_the_round_starts_from_the_buffers_it_is_given(data: DataFolder) -> None:
+    problem = load("cifar10", data)
+    state = problem.initial_state()
+    assert state.buffers is not None
+    objective = problem.objective([0])
+
+    def buffers_after_a_batch(given: torch.Tensor) -> torch.Tensor:
+        objective.start_round(1, given)(state.model)
+        found = objective.buffers()
+        assert found is not None
+        return found
+
+    moved = buffers_after_a_batch(state.buffers + 10) - buffers_after_a_batch(state.buffers)
+    assert torch.allclose(moved, torch.full_like(moved, 9.0), atol=1e-3)  # BatchNorm keeps nine tenths
+
+
+def test_the_loss_is_taken_over_all_kinds_of_images(data: DataFolder) -> None:
+    problem = Cifar10(width=4, loss_samples=40, concentration=1e6).load(data, clients=1, seed=0, device=CPU)
+    objective = problem.objective([0])
+    assert isinstance(objective, NetworkObjective)
+    assert set(objective._labels[objective._loss_samples].tolist()) == set(range(10))
+
+
+def test_the_simulator_averages_the_buffers(data: DataFolder) -> None:
+    experiment = load_experiment("cifar10", ["task.width=4", "task.batch_size=4", "clients=3", "schedule.period=2"])
+    problem = experiment.task.load(data, clients=3, seed=0, device=CPU)
+    simulation = Simulation(experiment, problem, CPU)
+    simulation.step()
+    uploaded = [cohort.objective.buffers() for cohort in simulation.cohorts]
+    mean = torch.stack([buffers for buffers in uploaded if buffers is not None]).mean(0)
+    assert simulation.state.buffers is not None
+    assert torch.allclose(simulation.state.buffers, mean)
+    before = problem.initial_state().buffers
+    assert before is not None
+    assert not torch.equal(simulation.state.buffers, before)
+
+
+def test_a_network_without_batchnorm_federates(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        cifar10, "ResNet18", lambda width, classes: nn.Sequential(nn.Flatten(), nn.Linear(3072, classes))
+    )
+    experiment = load_experiment("cifar10", ["clients=3", "schedule.period=2", "rounds=2"])
+    problem = experiment.task.load(data, clients=3, seed=0, device=CPU)
+    records = list(Simulation(experiment, problem, CPU).rounds())
+    assert len(records) == 2
 
 
 def test_flip_and_crop_moves_images_by_at_most_four_pixels() -> None:

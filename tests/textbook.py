@@ -1,7 +1,7 @@
 """The algorithms as their papers print them: numpy, float64, client by client, nothing shared with the product.
 
 Each function takes the clients' gradients, the constants and the sequence theta_0, theta_1, ... of communications, and
-returns the server's model after every communication.
+returns, after every communication, the server's model and what each client takes from its gradients (h_i; none: empty).
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
+History = list[tuple[Vector, list[Vector]]]
 Gradients = Sequence[Callable[[Vector], Vector]]
 
 
 @dataclass(frozen=True)
 class Constants:
-    size: int  # d
+    start: Vector  # w_0
     kept: int  # K
     step: float  # gamma
     period: float  # 1 / p
     locally_kept: int = 0  # L, of hybrid
     shrinkage: float = 0.0  # lambda, of RandProx
+
+    @property
+    def size(self) -> int:
+        return len(self.start)
 
 
 def top_k(vector: Vector, kept: int) -> Vector:
@@ -45,19 +50,19 @@ def thetas_of_period(period: float, communications: int) -> list[int]:
     return thetas
 
 
-def fedavg(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def fedavg(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _averaging(grads, c, thetas, prune_locally=False, prune_at_server=lambda round_: None)
 
 
-def fedht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def fedht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _averaging(grads, c, thetas, prune_locally=False, prune_at_server=lambda round_: c.kept)
 
 
-def fediht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def fediht(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _averaging(grads, c, thetas, prune_locally=True, prune_at_server=lambda round_: None)
 
 
-def fedsparsify(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def fedsparsify(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     rounds = sum(thetas)
     final_sparsity = 1 - c.kept / c.size
 
@@ -75,9 +80,9 @@ def _averaging(
     *,
     prune_locally: bool,
     prune_at_server: Callable[[int], int | None],
-) -> list[Vector]:
-    w = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+) -> History:
+    w = [c.start.copy() for _ in grads]
+    history: History = []
     for theta in thetas:
         for i, grad in enumerate(grads):
             w[i] = w[i] - c.step * grad(w[i])
@@ -89,15 +94,15 @@ def _averaging(
             if kept is not None:
                 mean = top_k(mean, kept)
             w = [mean.copy() for _ in grads]
-            history.append(mean)
+            history.append((mean, []))
     return history
 
 
-def scaffold(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
-    x = np.zeros(c.size)
+def scaffold(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    x = c.start.copy()
     server_control = np.zeros(c.size)
     controls = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     steps = 0
     y = [x.copy() for _ in grads]
     for theta in thetas:
@@ -112,15 +117,15 @@ def scaffold(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vect
             controls = new
             y = [x.copy() for _ in grads]
             steps = 0
-            history.append(x)
+            history.append((x, [control - server_control for control in controls]))
     return history
 
 
-def proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
         if theta:
@@ -128,21 +133,21 @@ def proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vect
             for i in range(n):
                 h[i] = h[i] + p / c.step * (mean - tilde[i])
                 w[i] = mean
-            history.append(mean)
+            history.append((mean, list(h)))
         else:
             w = tilde
     return history
 
 
-def final_topk(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def final_topk(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return proxskip(grads, c, thetas)
 
 
-def randprox_l1(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def randprox_l1(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [soft(w[i] - c.step * (grads[i](w[i]) - h[i]), c.step * c.shrinkage) for i in range(n)]
         if theta:
@@ -150,17 +155,17 @@ def randprox_l1(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[V
             for i in range(n):
                 h[i] = h[i] + p / c.step * (mean - tilde[i])
                 w[i] = mean
-            history.append(mean)
+            history.append((mean, list(h)))
         else:
             w = tilde
     return history
 
 
-def server_pruning(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def server_pruning(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
         if theta:
@@ -168,17 +173,17 @@ def server_pruning(grads: Gradients, c: Constants, thetas: Sequence[int]) -> lis
             for i in range(n):
                 h[i] = h[i] + p / c.step * (pruned_mean - tilde[i])
                 w[i] = pruned_mean
-            history.append(pruned_mean)
+            history.append((pruned_mean, list(h)))
         else:
             w = tilde
     return history
 
 
-def server_pruning_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def server_pruning_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [top_k(c.start, c.kept) for _ in grads]  # pruned "before any local updates", the first ones too
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [w[i] - c.step * (grads[i](w[i]) - h[i]) for i in range(n)]
         if theta:
@@ -186,17 +191,17 @@ def server_pruning_modified(grads: Gradients, c: Constants, thetas: Sequence[int
             for i in range(n):
                 h[i] = h[i] + p / c.step * (mean - tilde[i])
                 w[i] = top_k(mean, c.kept)
-            history.append(mean)
+            history.append((mean, list(h)))
         else:
             w = tilde
     return history
 
 
-def sparse_proxskip_local(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def sparse_proxskip_local(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [top_k(w[i] - c.step * (grads[i](w[i]) - h[i]), c.kept) for i in range(n)]
         if theta:
@@ -205,31 +210,31 @@ def sparse_proxskip_local(grads: Gradients, c: Constants, thetas: Sequence[int])
             for i in range(n):
                 h[i] = h[i] + p / c.step * (mean - hat[i])
                 w[i] = mean
-            history.append(mean)
+            history.append((mean, list(h)))
         else:
             w = tilde
     return history
 
 
-def sparse_proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def sparse_proxskip(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _straight_through(grads, c, thetas, locally_kept=c.size, control_from_pruned=True)
 
 
-def sparse_proxskip_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def sparse_proxskip_modified(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _straight_through(grads, c, thetas, locally_kept=c.size, control_from_pruned=False)
 
 
-def hybrid(grads: Gradients, c: Constants, thetas: Sequence[int]) -> list[Vector]:
+def hybrid(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
     return _straight_through(grads, c, thetas, locally_kept=c.locally_kept, control_from_pruned=True)
 
 
 def _straight_through(
     grads: Gradients, c: Constants, thetas: Sequence[int], *, locally_kept: int, control_from_pruned: bool
-) -> list[Vector]:
+) -> History:
     n, p = len(grads), 1 / c.period
-    w = [np.zeros(c.size) for _ in grads]
+    w = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
-    history: list[Vector] = []
+    history: History = []
     for theta in thetas:
         tilde = [top_k(w[i] - c.step * (grads[i](top_k(w[i], c.kept)) - h[i]), locally_kept) for i in range(n)]
         if theta:
@@ -238,7 +243,7 @@ def _straight_through(
             for i in range(n):
                 h[i] = h[i] + p / c.step * (mean - (hat[i] if control_from_pruned else tilde[i]))
                 w[i] = mean
-            history.append(mean)
+            history.append((mean, list(h)))
         else:
             w = tilde
     return history

@@ -35,8 +35,10 @@ class FlatModule:
         if buffers is not None:
             self.write_buffers(buffers)
 
-    def read_buffers(self) -> Tensor:
-        """Return a copy of the BatchNorm statistics."""
+    def read_buffers(self) -> Tensor | None:
+        """Return a copy of the BatchNorm statistics; None where the module has no such buffers."""
+        if not self._buffer_layout.size:
+            return None
         return self._buffer_layout.flatten(dict(self.module.named_buffers())).clone()
 
     def write_buffers(self, vector: Tensor) -> None:
@@ -65,6 +67,7 @@ class NetworkObjective(Objective):
         client: int,
     ) -> None:
         self._network = network
+        self._buffers = network.read_buffers()
         self._inputs = inputs
         self._labels = labels
         self._batch_size = min(batch_size, len(labels))
@@ -72,14 +75,14 @@ class NetworkObjective(Objective):
         self._gradient_clip_norm = gradient_clip_norm
         self._augment = augment
         self._normalize = normalize
-        self._loss_samples = loss_samples
         self._seed = seed
         self._client = client
+        order = torch.randperm(len(labels), generator=torch_stream(seed, "loss samples", client))
+        self._loss_samples = order[:loss_samples]
 
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Return a function that takes the next batch of this round at each call."""
-        if buffers is not None:
-            self._network.write_buffers(buffers)
+        self._buffers = buffers
         generator = torch_stream(self._seed, "batches", self._client, round_number)
         order = torch.empty(0, dtype=torch.int64)
 
@@ -93,26 +96,27 @@ class NetworkObjective(Objective):
         return gradient
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
-        """Return the loss on (at most `loss_samples` of) the client's images, as the network is at inference."""
+        """Return the loss on a fixed random part of the client's images, as the network is at inference."""
         network = self._network
         network.load(weights, buffers)
         network.module.eval()
         with torch.no_grad():
-            scores = network.module(self._normalize(self._inputs[: self._loss_samples]))
-            fit = nn.functional.cross_entropy(scores, self._labels[: self._loss_samples])
+            scores = network.module(self._normalize(self._inputs[self._loss_samples]))
+            fit = nn.functional.cross_entropy(scores, self._labels[self._loss_samples])
         return fit + self._weight_decay / 2 * weights.square().sum()
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics as the round left them."""
-        return self._network.read_buffers()
+        return self._buffers
 
     def _batch_gradient(self, weights: Tensor, batch: Tensor, generator: torch.Generator) -> Tensor:
         network = self._network
-        network.weights.copy_(weights)
+        network.load(weights, self._buffers)  # all of it: other clients may have used the network in between
         network.gradient.zero_()
         network.module.train()
         images = self._normalize(self._augment(self._inputs[batch], generator))
         nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
+        self._buffers = network.read_buffers()
         gradient = torch.add(network.gradient, weights, alpha=self._weight_decay)
         norm = float(gradient.norm())
         return gradient * (self._gradient_clip_norm / norm) if norm > self._gradient_clip_norm else gradient

@@ -62,7 +62,7 @@ class BlogFeedback(Task):
         if not trained.all():
             held_out["validation"] = (features[~trained], targets[~trained])
         return BlogFeedbackProblem(
-            clients=[ThinClient.of(features[rows], targets[rows]) for rows in members],
+            clients=[(features[rows], targets[rows]) for rows in members],
             ridge=self.ridge / clients,
             held_out=held_out,
             device=device,
@@ -70,7 +70,7 @@ class BlogFeedback(Task):
 
 
 class BlogFeedbackProblem(Problem):
-    """The blogs as thin least-squares clients, and R^2 on held-out rows."""
+    """The blogs with their rows, and R^2 on held-out rows."""
 
     data_name = "UCI BlogFeedback"
     metric: ClassVar[str] = "test_r2"
@@ -79,7 +79,7 @@ class BlogFeedbackProblem(Problem):
     def __init__(
         self,
         *,
-        clients: Sequence[ThinClient],
+        clients: Sequence[tuple[Matrix, Matrix]],
         ridge: float,
         held_out: dict[str, tuple[Matrix, Matrix]],
         device: torch.device,
@@ -92,11 +92,12 @@ class BlogFeedbackProblem(Problem):
 
     def initial_state(self) -> ServerState:
         """Start at zero, which is sparse (Appendix B)."""
-        return ServerState(model=torch.zeros(FEATURES + 1, device=self._device))
+        return ServerState(model=torch.zeros(FEATURES + 1))
 
     def objective(self, clients: Sequence[int]) -> Objective:
         """Return the ridge loss of these blogs."""
-        return LeastSquares([self._clients[client] for client in clients], self._ridge, self._device)
+        thin = [ThinClient.of(*self._clients[client]) for client in clients]
+        return LeastSquares(thin, self._ridge, self._device)
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return R^2 on the test files, and on the validation rows where there are any."""
@@ -125,7 +126,7 @@ def read_archive(path: Path) -> tuple[Matrix, Matrix]:
             if TRAIN_FILE not in archive.namelist() or not tests:
                 raise UserError(f"{path} lacks {TRAIN_FILE} or {TEST_PREFIX}*.csv; download it again from {HOME}")
             return _read_csv(archive, TRAIN_FILE), np.vstack([_read_csv(archive, name) for name in tests])
-    except (zipfile.BadZipFile, EOFError, OSError, ValueError, zlib.error) as error:
+    except (zipfile.BadZipFile, EOFError, OSError, ValueError, RuntimeError, zlib.error) as error:
         raise UserError(f"{path} is damaged ({error}); download it again from {HOME}") from None
 
 
@@ -140,8 +141,12 @@ def content_sha256(path: Path) -> str:
 
 
 def _read_csv(archive: zipfile.ZipFile, name: str) -> Matrix:
+    if archive.getinfo(name).file_size == 0:
+        raise ValueError(f"{name} is empty")
     with archive.open(name) as file:
         rows = np.loadtxt(file, delimiter=",", ndmin=2)
     if rows.shape[1] != FEATURES + 1:
         raise ValueError(f"{name} has {rows.shape[1]} columns, not {FEATURES + 1}")
+    if not np.isfinite(rows).all():
+        raise ValueError(f"{name} has entries that are no finite numbers")
     return rows

@@ -23,7 +23,7 @@ from common.data import DataFolder
 from common.errors import UserError
 from common.networks import ResNet18
 from common.objectives.network import FlatModule, NetworkObjective
-from common.partition import dirichlet_split
+from common.partition import Concentration, SizeVariance, dirichlet_split
 from common.randomness import stream, torch_stream
 from common.task import Objective, Problem, Task
 from common.types import ServerState
@@ -51,8 +51,8 @@ class Cifar10(Task):
     """Image classification with a residual network."""
 
     width: Annotated[int, Range(at_least=1)] = 64  # channels of the first stage: 64 is ResNet18
-    concentration: Annotated[float, Range(above=0)] = 0.3  # of the Dirichlet split
-    size_variance: Annotated[float, Range(at_least=0)] = 0.3  # of the logarithm of the clients' sizes
+    concentration: Concentration = 0.3
+    size_variance: SizeVariance = 0.3
     batch_size: Annotated[int, Range(at_least=2)] = 32
     gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
     weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
@@ -102,7 +102,10 @@ class Cifar10Problem(Problem):
         self._test_pixels = torch.from_numpy(test.pixels).to(device)
         self._test_labels = torch.from_numpy(test.labels).to(device)
         self._network = FlatModule(_initialized(task.width, seed), device)
-        self._initial = ServerState(model=self._network.weights.clone(), buffers=self._network.read_buffers())
+        buffers = self._network.read_buffers()
+        self._initial = ServerState(
+            model=self._network.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.cpu()
+        )
 
     def initial_state(self) -> ServerState:
         """Start from PyTorch's initialization, drawn from the seed."""
@@ -134,7 +137,8 @@ class Cifar10Problem(Problem):
             scores = [
                 self._network.module(normalize(batch)) for batch in torch.split(self._test_pixels, EVALUATION_BATCH)
             ]
-        return {"test_accuracy": (torch.cat(scores).argmax(1) == self._test_labels).double().mean().item()}
+        right = int((torch.cat(scores).argmax(1) == self._test_labels).sum())
+        return {"test_accuracy": right / len(self._test_labels)}
 
 
 def _initialized(width: int, seed: int) -> ResNet18:
@@ -201,7 +205,10 @@ def read_jpeg_archive(path: Path) -> tuple[Images, Images]:
                 file = archive.extractfile(member) if member.name.endswith(".jpg") else None
                 if file is not None:
                     part, label, number = Path(member.name).parts[-3:]
-                    found[part, label, number] = np.asarray(Image.open(file).convert("RGB"))
+                    pixels = np.asarray(Image.open(file).convert("RGB"))
+                    if pixels.shape != (SIDE_PIXELS, SIDE_PIXELS, 3):
+                        raise ValueError(f"{member.name} is not {SIDE_PIXELS} pixels wide and high")
+                    found[part, label, number] = pixels
     except (OSError, EOFError, tarfile.TarError, lzma.LZMAError, ValueError, UnidentifiedImageError) as error:
         raise UserError(f"{path} is damaged or is not an archive of train|test/CLASS/NUMBER.jpg: {error}") from None
     classes = sorted({label for _, label, _ in found})

@@ -12,7 +12,7 @@ from common.config import Range
 from common.data import DataFolder
 from common.errors import UserError
 from common.objectives.softmax import Samples, SoftmaxProblem
-from common.partition import dirichlet_split
+from common.partition import SizeVariance, dirichlet_split
 from common.randomness import stream
 from common.task import Task
 
@@ -24,8 +24,10 @@ BRIGHTEST = 16.0
 class Digits(Task):
     """Softmax regression on small images, dealt out with a Dirichlet mix of labels."""
 
-    concentration: Annotated[float, Range(above=0)] = 0.3  # of the Dirichlet split: small = clients differ
-    size_variance: Annotated[float, Range(at_least=0)] = 0.0  # of the logarithm of the clients' sizes
+    concentration: Annotated[float, Range(at_least=1e-3, at_most=1e6)] = (
+        0.3  # of the Dirichlet split: small = clients differ
+    )
+    size_variance: SizeVariance = 0.0
     test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
     ridge: Annotated[float, Range(at_least=0)] = 1e-3
 

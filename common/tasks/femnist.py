@@ -29,6 +29,7 @@ from common.task import Task
 LEAF_FOLDER = "femnist"
 WRITERS_FILE = "mnist_writers.npz"
 BRIGHTEST = 255.0
+PIXELS = 28 * 28
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,12 @@ def read_leaf(data: DataFolder, folder: Path, classes: int) -> Handwriting:
     for part in ("train", "test"):
         if not list((folder / part).glob("*.json")):
             raise data.missing(f"{LEAF_FOLDER}/{part}/*.json", "make it with LEAF's preprocess.sh for femnist")
-    train, writers = _join(_leaf_users(folder / "train"), classes)
-    test, _ = _join(_leaf_users(folder / "test"), classes)
-    return Handwriting("FEMNIST", train, writers, test)
+    try:
+        train, writers = _join(_leaf_users(folder / "train"), classes)
+        test, _ = _join(_leaf_users(folder / "test"), classes)
+        return _checked(Handwriting("FEMNIST", train, writers, test), classes)
+    except ValueError as error:
+        raise UserError(f"{folder} is not FEMNIST in LEAF's json layout: {error}") from None
 
 
 def read_writers_file(path: Path, classes: int) -> Handwriting:
@@ -121,7 +125,21 @@ def read_qmnist(folder: Path, classes: int) -> Handwriting:
 def _mnist_by_writer(train: Samples, writers: NDArray[Any], test: Samples, classes: int) -> Handwriting:
     if classes != 10:
         raise UserError(f"task.classes = {classes}: MNIST by writer has the 10 digits only; FEMNIST has 62 classes")
-    return Handwriting("MNIST by writer", train, writers, test)
+    return _checked(Handwriting("MNIST by writer", train, writers, test), classes)
+
+
+def _checked(images: Handwriting, classes: int) -> Handwriting:
+    """Return images that fit together; ValueError else."""
+    if len(images.writers) != len(images.train):
+        raise ValueError(f"{len(images.train)} training images have {len(images.writers)} writers")
+    for name, samples in (("training", images.train), ("test", images.test)):
+        if len(samples) == 0 or samples.features.shape != (len(samples), PIXELS):
+            raise ValueError(f"the {name} images are not {len(samples)} pictures of {PIXELS} pixels")
+        if samples.labels.min() < 0 or samples.labels.max() >= classes:
+            raise ValueError(f"the {name} labels are not between 0 and {classes - 1}")
+        if not np.isfinite(samples.features).all():
+            raise ValueError(f"the {name} images have pixels that are no finite numbers")
+    return images
 
 
 def _leaf_users(folder: Path) -> Iterator[tuple[str, NDArray[np.float32], NDArray[np.int64]]]:
