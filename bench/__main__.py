@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 from rich.console import Console
@@ -17,15 +18,15 @@ from common.errors import UserError
 def main() -> None:
     """Measure, print, write."""
     try:
-        results = simulator.run(DataFolder.choose(None))
+        ratios = simulator.run(DataFolder.choose(None))
     except UserError as error:
         sys.exit(f"error: {error}")
-    table = Table("what", "ratio")
-    for name, ratio in results.items():
-        table.add_row(name, f"{ratio:.2f}")
+    table = Table("what", "ratio", "limit", "")
+    for ratio in ratios:
+        table.add_row(ratio.name, f"{ratio.value:.2f}", f"{ratio.limit:.2f}", "" if ratio.holds else "MISSED")
     Console().print(table)
     path = Path(__file__).parent / "results.json"
-    path.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps([asdict(ratio) for ratio in ratios], indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")
 
 

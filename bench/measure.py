@@ -5,6 +5,21 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A figure that does not depend on the machine, and the most that we allow ourselves."""
+
+    name: str
+    value: float
+    limit: float
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the limit is kept."""
+        return self.value <= self.limit
 
 
 def median_seconds(actions: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:

@@ -1,36 +1,57 @@
-"""How much a simulated local step of all BlogFeedback clients costs beyond its gradient."""
+"""How much simulating all BlogFeedback clients costs beyond their bare batched gradient."""
 
 from __future__ import annotations
 
 import torch
 
-from bench.measure import median_seconds
+from bench.measure import Ratio, median_seconds
 from common import plugins
 from common.algorithm import Algorithm
 from common.data import DataFolder
 from common.experiment import load_experiment
+from common.task import Problem
+from server.simulate import Simulation
 
-REPETITIONS = 300
+CPU = torch.device("cpu")
+STEPS = 300
+ROUNDS = 5
+LIMIT = 1.5
 
 
-def run(data: DataFolder) -> dict[str, float]:
-    """Return the ratio of each algorithm's local step to the bare batched gradient."""
+def run(data: DataFolder) -> list[Ratio]:
+    """Return the cost of a local step of each algorithm, and of a whole round, in gradients."""
     experiment = load_experiment("blogfeedback")
-    problem = experiment.task.load(data, clients=experiment.clients, seed=0, device=torch.device("cpu"))
+    problem = experiment.task.load(data, clients=experiment.clients, seed=0, device=CPU)
+    names = plugins.available(Algorithm.plugin_package)
+    return [*(_local_step(name, problem) for name in names), _whole_round(problem)]
+
+
+def _local_step(name: str, problem: Problem) -> Ratio:
+    experiment = load_experiment("blogfeedback", [f"algorithm.name={name}"])
+    algorithm, plan = experiment.algorithm, experiment.plan(2)
     gradient = problem.objective(range(problem.clients)).start_round(1, None)
-    plan = experiment.plan(2)
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(problem.clients, problem.initial_state().model.shape[-1], generator=generator)
     control = torch.randn(weights.shape, generator=generator)
+    corrected = (lambda w: gradient(w) - control) if algorithm.has_control else gradient
+    seconds = median_seconds(
+        {"gradient": lambda: gradient(weights), "step": lambda: algorithm.local_step(plan, weights, corrected)}, STEPS
+    )
+    return Ratio(f"local step / gradient, {name}", seconds["step"] / seconds["gradient"], LIMIT)
 
-    def step_of(name: str) -> float:
-        algorithm = load_experiment("blogfeedback", [f"algorithm.name={name}"]).algorithm
-        corrected = (lambda w: gradient(w) - control) if algorithm.has_control else gradient
-        times = median_seconds(
-            {"gradient": lambda: gradient(weights), "step": lambda: algorithm.local_step(plan, weights, corrected)},
-            REPETITIONS,
-        )
-        return times["step"] / times["gradient"]
 
-    names = plugins.available(Algorithm.plugin_package)
-    return {f"local step / bare gradient, {name}": step_of(name) for name in names}
+def _whole_round(problem: Problem) -> Ratio:
+    """Measure a round with everything in it: local steps, pruning, average, evaluation, record."""
+    experiment = load_experiment("blogfeedback")
+    simulation = Simulation(experiment, problem, CPU)
+    simulation.step()  # the first round has one step only
+    gradient = problem.objective(range(problem.clients)).start_round(1, None)
+    weights = simulation.state.model.expand(problem.clients, -1)
+    steps = experiment.plan(2).local_steps
+
+    def gradients() -> None:
+        for _ in range(steps):
+            gradient(weights)
+
+    seconds = median_seconds({"gradients": gradients, "round": simulation.step}, ROUNDS)
+    return Ratio(f"round of {steps} steps / {steps} gradients", seconds["round"] / seconds["gradients"], LIMIT)

@@ -346,17 +346,23 @@ def test_a_network_learns_its_batch_and_moves_its_buffers(data: DataFolder) -> N
     assert objective.loss(weights, buffers) < 0.7 * objective.loss(state.model, state.buffers)
 
 
-def test_batches_differ_by_client_and_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_clients_with_the_same_images_see_them_in_another_order(
+    data: DataFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cifar10, "dirichlet_split", lambda labels, clients, **_: [np.arange(len(labels))] * clients)
     problem = load("cifar10", data)
     state = problem.initial_state()
+    gradients = [problem.objective([client]).start_round(1, state.buffers)(state.model) for client in (0, 0, 1)]
+    assert torch.equal(gradients[0], gradients[1])
+    assert not torch.equal(gradients[0], gradients[2])
 
-    def first_gradient(client: int) -> torch.Tensor:
-        return problem.objective([client]).start_round(1, state.buffers)(state.model)
 
-    one = first_gradient(0)
-    assert not torch.equal(one, first_gradient(1))
+def test_images_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = load("cifar10", data)
+    state = problem.initial_state()
+    augmented = problem.objective([0]).start_round(1, state.buffers)(state.model)
     monkeypatch.setattr(cifar10, "flip_and_crop", lambda pixels, generator: pixels)
-    assert not torch.equal(one, first_gradient(0))
+    assert not torch.equal(augmented, problem.objective([0]).start_round(1, state.buffers)(state.model))
 
 
 def test_clients_that_share_a_network_do_not_disturb_each_other(data: DataFolder) -> None:
