@@ -15,7 +15,7 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class FlatModule:
-    """A module whose parameters, gradients and buffers are views of three flat vectors: no copy a tensor."""
+    """A module whose parameters and gradients are views of two flat vectors: one copy a step, not one a tensor."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.module = module.to(device)
