@@ -10,6 +10,7 @@ from pathlib import Path
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
+from torch import Tensor
 
 from common.errors import UserError
 from common.experiment import Experiment
@@ -18,6 +19,7 @@ from common.types import RoundRecord, ServerState
 EXPERIMENT = "experiment.yaml"
 ROUNDS = "rounds.jsonl"
 MODEL = "model.safetensors"
+BUFFERS = "buffers.safetensors"
 
 
 class RunFolder:
@@ -49,10 +51,14 @@ class RunFolder:
         return [RoundRecord(**json.loads(line)) for line in lines]
 
     def save_model(self, state: ServerState) -> None:
-        """Write the final, pruned model, and the BatchNorm statistics that belong to it."""
-        tensors = {"model": state.model} if state.buffers is None else {"model": state.model, "buffers": state.buffers}
-        with _writing(self.path / MODEL) as path:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path)
+        """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
+        self._save(MODEL, "model", state.model)
+        if state.buffers is not None:
+            self._save(BUFFERS, "buffers", state.buffers)
+
+    def _save(self, file: str, name: str, tensor: Tensor) -> None:
+        with _writing(self.path / file) as path:
+            save_file({name: tensor.contiguous()}, path)
 
 
 @contextmanager

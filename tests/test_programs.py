@@ -71,7 +71,10 @@ def test_every_shipped_experiment_runs_on_small_data(task: str, data: Path, tmp_
     records = simulate(task, *smaller, output=tmp_path / "run")
     assert len(records) == 2
     assert records[-1]["metrics"]
-    assert load_file(tmp_path / "run" / "model.safetensors")["model"].dim() == 1
+    tensors = load_file(tmp_path / "run" / "model.safetensors")
+    assert list(tensors) == ["model"]
+    assert tensors["model"].dim() == 1
+    assert (tmp_path / "run" / "buffers.safetensors").exists() == (task == "cifar10")
 
 
 def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path) -> None:
