@@ -48,7 +48,8 @@ class Source:
 
     def refuse(self, key: str, complaint: str) -> NoReturn:
         """Raise the error about one key."""
-        origin = f"{self.file} with --set" if key in self.replaced else self.file
+        by_setting = any(replaced == key or replaced.startswith(f"{key}.") for replaced in self.replaced)
+        origin = f"{self.file} with --set" if by_setting else self.file
         raise UserError(f"{origin}: {key}{complaint}")
 
 
@@ -57,13 +58,17 @@ def read(kind: type[T], section: object, source: Source, key: str = "") -> T:
     if not isinstance(section, Mapping):
         source.refuse(key or "the experiment", f": expected a section of keys and values, got {section!r}")
     values = dict(section)
+    owner = ""
     if hasattr(kind, "plugin_package"):
+        owner = f" of {values.get('name')}"
         kind = _chosen_plugin(kind, values, source, key)
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
-    allowed = [*(["name"] if hasattr(kind, "plugin_package") else []), *known]
+    allowed = [*(["name"] if owner else []), *known]
     for name in values:
         if name not in known:
-            _refuse_unknown(str(name), values[name], allowed, source, key)
+            closest = _join(key, nearest(str(name), allowed))
+            complaint = f"is an unknown key{owner}; the nearest is {closest}; known: {', '.join(allowed)}"
+            source.refuse(_join(key, str(name)), f" = {values[name]!r} {complaint}")
     hints = get_type_hints(kind, include_extras=True)
     arguments = {
         name: _read_field(hints[name], field, values, source, _join(key, name)) for name, field in known.items()
@@ -165,13 +170,6 @@ def _chosen_plugin(base: type[T], values: dict[str, Any], source: Source, key: s
         source.refuse(_join(key, "name"), f" {given}; known: {', '.join(known)}, or your own module:Class")
     except UserError as error:
         source.refuse(_join(key, "name"), f": {error}")
-
-
-def _refuse_unknown(name: str, value: object, allowed: list[str], source: Source, key: str) -> NoReturn:
-    closest = _join(key, nearest(name, allowed))
-    source.refuse(
-        _join(key, name), f" = {value!r} is an unknown key; the nearest is {closest}; known: {', '.join(allowed)}"
-    )
 
 
 def _is_section(hint: Any) -> bool:  # noqa: ANN401

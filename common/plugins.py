@@ -27,10 +27,10 @@ def find(package: str, name: str, base: type) -> type[Any]:
         raise LookupError(name)
     try:
         module = importlib.import_module(f"{package}.{name}")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.{name}":
-            raise
-        raise LookupError(name) from None
+    except Exception as error:  # whatever a plug-in under construction may raise
+        if isinstance(error, ModuleNotFoundError) and error.name == f"{package}.{name}":
+            raise LookupError(name) from None
+        raise UserError(f"{package}/{name}.py cannot be imported: {error!r}") from None
     found = _class_in(module, base)
     if found is None:
         raise LookupError(name)
@@ -65,7 +65,7 @@ def _users_own(path: str, base: type) -> type[Any]:
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except Exception as error:  # whatever a user's module may raise
-        raise UserError(f"cannot import {path!r}: {error!r}") from None
+        raise UserError(f"cannot import {path!r} from here, {here}: {error!r}") from None
     if not (inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)):
         raise UserError(f"{path!r} is not a concrete subclass of {base.__module__}.{base.__qualname__}")
     return found

@@ -34,6 +34,9 @@ Data = Annotated[
     Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
 ]
 Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
+Reach = Annotated[
+    list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
+]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 
 
@@ -57,7 +60,7 @@ def simulate_command(
     chosen = load_experiment(experiment, settings or [])
     clients_device = _device(device)
     problem = _load(chosen, DataFolder.choose(data), clients_device)
-    folder = RunFolder.create(output, chosen)
+    folder = RunFolder.create(output, chosen, problem.data_name)
     _run(Simulation(chosen, problem, clients_device), folder)
     last = folder.rounds()[-1]
     score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
@@ -74,6 +77,7 @@ def compare(
     output: Output = None,
     data: Data = None,
     device: Device = "auto",
+    reach: Reach = None,
 ) -> None:
     """Simulate an experiment with several algorithms, all if none is named, and draw the metric against uploaded bits.
 
@@ -94,7 +98,7 @@ def compare(
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
-    console.print(comparison_table(runs, problem.metric))
+    console.print(comparison_table(runs, problem.metric, reach or []))
     figure = parent / "comparison.png"
     draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
     _say(f"figure: {figure}\nresults: {parent}")
@@ -124,7 +128,7 @@ def _run(simulation: Simulation, folder: RunFolder) -> None:
 
 def _run_as_far_as_it_goes(simulation: Simulation, path: Path) -> list[RoundRecord]:
     """Run one side of a comparison; that a method diverges is a result, not the end of the comparison."""
-    folder = RunFolder.create(path, simulation.experiment)
+    folder = RunFolder.create(path, simulation.experiment, simulation.problem.data_name)
     try:
         _run(simulation, folder)
     except DivergedError as error:

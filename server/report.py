@@ -15,21 +15,24 @@ Records = Sequence[RoundRecord]
 COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
 
 
-def comparison_table(runs: Mapping[str, Records], metric: str) -> Table:
-    """Return one row an algorithm: what it reached, what it uploaded, what the worst one's best cost it."""
+def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[float]) -> Table:
+    """Return one row an algorithm: what it reached, what it uploaded, and what it had uploaded when it reached a level.
+
+    Without levels, the one is taken that all algorithms reached.
+    """
     scores = {name: [score for _, score in curve(records, metric)] for name, records in runs.items()}
-    common = min(max(values) for values in scores.values())
-    table = Table(title=f"{metric} and upload of one client")
-    for column in ("algorithm", f"final {metric}", f"best {metric}", "Mbit up", f"Mbit up to {metric} {common:.4f}"):
-        table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=column == "algorithm")
+    levels = levels or [min(max(values) for values in scores.values())]
+    table = Table(title=f"{metric} and upload of one client, Mbit")
+    for column in ("algorithm", "final", "best", "upload", *(f"to {level:.4g}" for level in levels)):
+        table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
     for name, records in runs.items():
-        bits = bits_to_reach(records, metric, common)
+        costs = [bits_to_reach(records, metric, level) for level in levels]
         table.add_row(
             name,
             f"{scores[name][-1]:.4f}",
             f"{max(scores[name]):.4f}",
             f"{records[-1].paper_bits_up / 1e6:.3f}",
-            "-" if bits is None else f"{bits / 1e6:.3f}",
+            *("-" if bits is None else f"{bits / 1e6:.3f}" for bits in costs),
         )
     return table
 

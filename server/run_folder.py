@@ -29,13 +29,13 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, given: Path | None, experiment: Experiment) -> RunFolder:
+    def create(cls, given: Path | None, experiment: Experiment, data_name: str) -> RunFolder:
         """Make the folder that --output names, or the next free one under runs/."""
         with _writing(given or next_free(Path("runs"), experiment.name)) as path:
             if (path / ROUNDS).exists():
                 raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
             path.mkdir(parents=True, exist_ok=True)
-            (path / EXPERIMENT).write_text(experiment.to_yaml(), encoding="utf-8")
+            (path / EXPERIMENT).write_text(f"# data: {data_name}\n{experiment.to_yaml()}", encoding="utf-8")
             (path / ROUNDS).touch()
         return cls(path)
 

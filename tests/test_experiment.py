@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import strategies
 from common.errors import UserError
 from common.experiment import load_experiment, shipped_experiments
 from strategies.fediht import FedIHT
@@ -85,6 +86,8 @@ def test_a_users_own_plugin_by_module_and_class(tmp_path: Path) -> None:
     ("settings", "words"),
     [
         (["algorithm.densty=0.1"], ["algorithm.densty", "0.1", "unknown key", "nearest is algorithm.density"]),
+        (["algorthm.density=0.1"], ["with --set", "algorthm", "nearest is algorithm"]),
+        (["algorithm.name=hybrid", "algorithm.l1_strength=2"], ["unknown key of hybrid"]),
         (["ronds=5"], ["ronds", "5", "unknown key", "nearest is rounds"]),
         (["algorithm.density=-0.5"], ["algorithm.density = -0.5", "above 0 and at most 1"]),
         (["algorithm.density=0"], ["algorithm.density = 0", "above 0 and at most 1"]),
@@ -167,6 +170,13 @@ def test_yaml_anchors_and_merges_are_allowed(tmp_path: Path) -> None:
     text = yaml.safe_dump({key: value for key, value in SMALL.items() if key != "algorithm"})
     merged = "algorithm: {<<: {name: fediht, density: 0.1, learning_rate: 0.5}, density: 0.2}\n"
     assert load_experiment(write(tmp_path, text + merged)).algorithm.density == 0.2
+
+
+def test_a_broken_plugin_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "broken_method.py").write_text("import nothing_of_that_name\n", encoding="utf-8")
+    monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
+    with pytest.raises(UserError, match=r"strategies/broken_method\.py cannot be imported: ModuleNotFoundError"):
+        load_experiment("digits", ["algorithm.name=broken_method"])
 
 
 def test_an_impossible_name_is_refused() -> None:

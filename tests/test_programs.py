@@ -55,6 +55,7 @@ def test_a_run_leaves_its_folder_and_repeats_from_it(tmp_path: Path) -> None:
     records = simulate("digits", *settings, output=tmp_path / "first")
     assert [record["round"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert all(set(record) == FIELDS for record in records)
+    assert (tmp_path / "first" / "experiment.yaml").read_text().startswith("# data: scikit-learn digits\n")
     model = load_file(tmp_path / "first" / "model.safetensors")["model"]
     assert model.shape == (650,)
     assert int(torch.count_nonzero(model)) <= 65
@@ -79,9 +80,11 @@ def test_every_shipped_experiment_runs_on_small_data(task: str, data: Path, tmp_
 
 def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path) -> None:
     output = tmp_path / "comparison"
-    finished = proxskip_server("compare", "digits", "--set", "rounds=4", "--set", "clients=3", "--output", str(output))
+    settings = ["--set", "rounds=4", "--set", "clients=3", "--reach", "0.1", "--reach", "0.99"]
+    finished = proxskip_server("compare", "digits", *settings, "--output", str(output))
     assert finished.returncode == 0, finished.stderr
     assert (output / "comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "to 0.99" in finished.stdout
     for name in NAMES:
         assert len((output / name / "rounds.jsonl").read_text().splitlines()) == 4
         assert yaml.safe_load((output / name / "experiment.yaml").read_text())["algorithm"]["name"] == name
