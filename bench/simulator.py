@@ -14,6 +14,7 @@ from server.simulate import Simulation
 
 CPU = torch.device("cpu")
 STEPS = 300
+STEPS_BEFORE = 20
 ROUNDS = 5
 LIMIT = 1.5
 
@@ -27,13 +28,18 @@ def run(data: DataFolder) -> list[Ratio]:
 
 
 def _local_step(name: str, problem: Problem) -> Ratio:
-    experiment = load_experiment("blogfeedback", [f"algorithm.name={name}"])
-    algorithm, plan = experiment.algorithm, experiment.plan(2)
-    gradient = problem.objective(range(problem.clients)).start_round(1, None)
-    generator = torch.Generator().manual_seed(0)
-    weights = torch.randn(problem.clients, problem.initial_state().model.shape[-1], generator=generator)
-    control = torch.randn(weights.shape, generator=generator)
-    corrected = (lambda w: gradient(w) - control) if algorithm.has_control else gradient
+    """Measure a local step in mid-run: at weights and controls that the algorithm itself has come to."""
+    simulation = Simulation(load_experiment("blogfeedback", [f"algorithm.name={name}"]), problem, CPU)
+    simulation.step()
+    algorithm, plan = simulation.algorithm, simulation.experiment.plan(2)
+    (cohort,) = simulation.cohorts
+    download = cohort.download(simulation.state)
+    gradient = cohort.objective.start_round(plan.round, None)
+    correction = algorithm.correction(cohort.memory, download)
+    corrected = gradient if correction is None else (lambda w: gradient(w) - correction)
+    weights = algorithm.starting_point(plan, download.model)
+    for _ in range(STEPS_BEFORE):
+        weights = algorithm.local_step(plan, weights, corrected)
     seconds = median_seconds(
         {"gradient": lambda: gradient(weights), "step": lambda: algorithm.local_step(plan, weights, corrected)}, STEPS
     )

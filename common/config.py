@@ -101,11 +101,13 @@ def _read_field(hint: Any, field: Field[Any], values: dict[str, Any], source: So
         value = values[field.name]
     elif field.default is not MISSING or field.default_factory is not MISSING:
         return MISSING
-    elif _is_section(hint):
+    elif is_dataclass(hint):
         value = {}
     else:
         source.refuse(key, f": this key is missing; it takes {_describe(hint)}")
-    return read(hint, value, source, key) if _is_section(hint) else _read_leaf(hint, value, source, key)
+    if is_dataclass(hint):
+        return read(cast("type[Any]", hint), value, source, key)
+    return _read_leaf(hint, value, source, key)
 
 
 def _read_leaf(hint: Any, value: object, source: Source, key: str) -> Any:  # noqa: ANN401
@@ -170,10 +172,6 @@ def _chosen_plugin(base: type[T], values: dict[str, Any], source: Source, key: s
         source.refuse(_join(key, "name"), f" {given}; known: {', '.join(known)}, or your own module:Class")
     except UserError as error:
         source.refuse(_join(key, "name"), f": {error}")
-
-
-def _is_section(hint: Any) -> bool:  # noqa: ANN401
-    return is_dataclass(hint)
 
 
 def _join(section: str, name: str) -> str:

@@ -1,5 +1,6 @@
 """Downloads over a real socket on loopback, and what is said when they fail."""
 
+import hashlib
 import http.server
 import threading
 from collections.abc import Iterator
@@ -7,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from common.data import DataFolder, download, sha256
+from common.data import DataFolder, download
 from common.errors import UserError
 
 CONTENT = b"some bytes of a data set" * 10_000
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 # A bucket is closed once its largest member is this much bigger than its smallest. More buckets waste less padding but
-# call more kernels; this was fastest for the 554 clients of BlogFeedback.
+# call more kernels; for the 554 clients of BlogFeedback anything from 1.1 to 1.5 took about the same time.
 GROWTH = 1.25
 SLACK = 4
 

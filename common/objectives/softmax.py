@@ -32,6 +32,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Samples:
+        """Return some of the samples, by their places or by a mask."""
+        return Samples(self.features[chosen], self.labels[chosen])
+
 
 class SoftmaxRegression(Objective):
     """The cross-entropy of one client, or of many as one batch padded to the largest."""

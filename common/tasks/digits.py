@@ -12,7 +12,7 @@ from common.config import Range
 from common.data import DataFolder
 from common.errors import UserError
 from common.objectives.softmax import Samples, SoftmaxProblem
-from common.partition import SizeVariance, dirichlet_split
+from common.partition import Concentration, SizeVariance, dirichlet_split
 from common.randomness import stream
 from common.task import Task
 
@@ -24,9 +24,7 @@ BRIGHTEST = 16.0
 class Digits(Task):
     """Softmax regression on small images, dealt out with a Dirichlet mix of labels."""
 
-    concentration: Annotated[float, Range(at_least=1e-3, at_most=1e6)] = (
-        0.3  # of the Dirichlet split: small = clients differ
-    )
+    concentration: Concentration = 0.3
     size_variance: SizeVariance = 0.0
     test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
     ridge: Annotated[float, Range(at_least=0)] = 1e-3
@@ -37,7 +35,7 @@ class Digits(Task):
         generator = stream(seed, "digits")
         order = generator.permutation(len(images))
         tested = max(1, round(self.test_fraction * len(images)))
-        train, test = _take(images, order[tested:]), _take(images, order[:tested])
+        train, test = images.take(order[tested:]), images.take(order[:tested])
         parts = dirichlet_split(
             train.labels,
             clients,
@@ -47,7 +45,7 @@ class Digits(Task):
         )
         return SoftmaxProblem(
             data_name="scikit-learn digits",
-            train=[_take(train, part) for part in parts],
+            train=[train.take(part) for part in parts],
             test=test,
             classes=CLASSES,
             ridge=self.ridge,
@@ -63,7 +61,3 @@ def _read() -> Samples:
         raise UserError("task digits needs scikit-learn: pip install 'sparse-proxskip[data]'") from None
     bundle = load_digits()
     return Samples((bundle.data / BRIGHTEST).astype(np.float32), bundle.target.astype(np.int64))
-
-
-def _take(samples: Samples, index: np.ndarray) -> Samples:
-    return Samples(samples.features[index], samples.labels[index])

@@ -59,7 +59,7 @@ class Femnist(Task):
         chosen = np.sort(stream(seed, "writers").choice(present, clients, replace=False))
         return SoftmaxProblem(
             data_name=images.name,
-            train=[_where(images.train, images.writers == writer) for writer in chosen],
+            train=[images.train.take(images.writers == writer) for writer in chosen],
             test=images.test,
             classes=self.classes,
             ridge=self.ridge,
@@ -119,7 +119,10 @@ def read_qmnist(folder: Path, classes: int) -> Handwriting:
         ) from None
     train, test = (_scaled(part.data.numpy(), part.targets[:, 0].numpy()) for part in parts)
     writers = parts[0].targets[:, 2].numpy()  # the columns of QMNIST's labels: digit, series, writer, ...
-    return _mnist_by_writer(train, writers, test, classes)
+    try:
+        return _mnist_by_writer(train, writers, test, classes)
+    except ValueError as error:
+        raise UserError(f"QMNIST in {folder} is damaged ({error}); remove it to download it again") from None
 
 
 def _mnist_by_writer(train: Samples, writers: NDArray[Any], test: Samples, classes: int) -> Handwriting:
@@ -168,7 +171,3 @@ def _join(
 
 def _scaled(images: NDArray[np.uint8], labels: NDArray[Any]) -> Samples:
     return Samples((images.reshape(len(images), -1) / BRIGHTEST).astype(np.float32), labels.astype(np.int64))
-
-
-def _where(samples: Samples, chosen: NDArray[np.bool_]) -> Samples:
-    return Samples(samples.features[chosen], samples.labels[chosen])
