@@ -6,15 +6,15 @@ import torch
 
 from bench.measure import Ratio, median_seconds
 from common import plugins
-from common.algorithm import Algorithm
+from common.algorithm import Algorithm, LocalWork
 from common.data import DataFolder
 from common.experiment import load_experiment
 from common.task import Problem
 from server.simulate import Simulation
 
 CPU = torch.device("cpu")
+ROUNDS_BEFORE = 5
 STEPS = 300
-STEPS_BEFORE = 20
 ROUNDS = 5
 LIMIT = 1.5
 
@@ -28,21 +28,22 @@ def run(data: DataFolder) -> list[Ratio]:
 
 
 def _local_step(name: str, problem: Problem) -> Ratio:
-    """Measure a local step in mid-run: at weights and controls that the algorithm itself has come to."""
+    """Measure the local steps of a round in mid-run, one after the other as the algorithm takes them."""
     simulation = Simulation(load_experiment("blogfeedback", [f"algorithm.name={name}"]), problem, CPU)
-    simulation.step()
-    algorithm, plan = simulation.algorithm, simulation.experiment.plan(2)
+    for _ in range(ROUNDS_BEFORE):
+        simulation.step()
+    algorithm, plan = simulation.algorithm, simulation.experiment.plan(ROUNDS_BEFORE + 1)
     (cohort,) = simulation.cohorts
     download = cohort.download(simulation.state)
     gradient = cohort.objective.start_round(plan.round, None)
-    correction = algorithm.correction(cohort.memory, download)
-    corrected = gradient if correction is None else (lambda w: gradient(w) - correction)
+    local = LocalWork(gradient, algorithm.correction(cohort.memory, download))
     weights = algorithm.starting_point(plan, download.model)
-    for _ in range(STEPS_BEFORE):
-        weights = algorithm.local_step(plan, weights, corrected)
-    seconds = median_seconds(
-        {"gradient": lambda: gradient(weights), "step": lambda: algorithm.local_step(plan, weights, corrected)}, STEPS
-    )
+
+    def step() -> None:
+        nonlocal weights
+        weights = algorithm.local_step(plan, weights, local)
+
+    seconds = median_seconds({"gradient": lambda: gradient(weights), "step": step}, STEPS)
     return Ratio(f"local step / gradient, {name}", seconds["step"] / seconds["gradient"], LIMIT)
 
 

@@ -17,12 +17,25 @@ from torch import Tensor
 
 from common.config import Range
 from common.schedule import ScheduleKind
-from common.sparsity import top_k
+from common.sparsity import WarmTopK, top_k
 from common.task import Objective
 from common.types import ClientMemory, Pending, Precision, RoundPlan, ServerState, Upload
 
 Density = Annotated[float, Range(above=0, at_most=1)]
-Gradient = Callable[[Tensor], Tensor]
+
+
+class LocalWork:
+    """What the local steps of one round call: the gradient, corrected, and a TopK that starts where the last ended."""
+
+    def __init__(self, gradient: Callable[[Tensor], Tensor], correction: Tensor | None) -> None:
+        self._gradient = gradient
+        self._correction = correction
+        self.top_k = WarmTopK()
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Return the gradient at w less the correction against client drift."""
+        gradient = self._gradient(weights)
+        return gradient if self._correction is None else gradient.sub_(self._correction)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,8 +84,8 @@ class Algorithm(ABC):
         return model
 
     @abstractmethod
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
-        """Take one local step; `corrected_gradient(w)` is the gradient at w less the correction."""
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
+        """Take one local step with the gradient and the TopK of `local`."""
 
     def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
         """Return w^, what is left of the local model before the upload."""
@@ -108,15 +121,10 @@ def client_round(
     algorithm: Algorithm, plan: RoundPlan, state: ServerState, memory: ClientMemory, objective: Objective
 ) -> tuple[Upload, ClientMemory]:
     """Run one round on one client, or on a batch of clients: start, local steps, prune, upload."""
-    gradient = objective.start_round(plan.round, state.buffers)
-    correction = algorithm.correction(memory, state)
-
-    def corrected_gradient(weights: Tensor) -> Tensor:
-        return gradient(weights) if correction is None else gradient(weights) - correction
-
+    local = LocalWork(objective.start_round(plan.round, state.buffers), algorithm.correction(memory, state))
     weights = algorithm.starting_point(plan, state.model)
     for _ in range(plan.local_steps):
-        weights = algorithm.local_step(plan, weights, corrected_gradient)
+        weights = algorithm.local_step(plan, weights, local)
     upload, reference = algorithm.finish(plan, state, memory, weights)
     upload = replace(upload, buffers=objective.buffers())
     return upload, replace(memory, pending=Pending(plan=plan, upload=upload, reference=reference))

@@ -19,7 +19,10 @@ class Objective(ABC):
 
     @abstractmethod
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the round's gradient function; its batches depend on (seed, client, round) alone."""
+        """Return the round's gradient function; its batches depend on (seed, client, round) alone.
+
+        The gradient that it returns belongs to the caller until the next call, and may be overwritten.
+        """
 
     @abstractmethod
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import Algorithm, Gradient
+from common.algorithm import Algorithm, LocalWork
 from common.schedule import ScheduleKind
 from common.types import RoundPlan, ServerState, Upload
 
@@ -25,9 +25,9 @@ class FedAvg(Algorithm, dense=True):
 
     default_schedule: ClassVar[ScheduleKind] = "period"
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient."""
-        return weights - plan.learning_rate * corrected_gradient(weights)
+        return weights.sub(local.gradient(weights), alpha=plan.learning_rate)
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean."""

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.algorithm import Gradient
-from common.sparsity import top_k
+from common.algorithm import LocalWork
 from common.types import RoundPlan
 from strategies.fedavg import FedAvg
 
@@ -23,6 +22,6 @@ from strategies.fedavg import FedAvg
 class FedIHT(FedAvg):
     """Iterative hard thresholding on the clients: small uploads, no acceleration."""
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step, then prune."""
-        return top_k(super().local_step(plan, weights, corrected_gradient), plan.density)
+        return local.top_k(super().local_step(plan, weights, local), plan.density)

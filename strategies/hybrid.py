@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.algorithm import Density, Gradient
-from common.sparsity import top_k
+from common.algorithm import Density, LocalWork
 from common.types import RoundPlan
 from strategies.sparse_proxskip import SparseProxSkip
 
@@ -31,6 +30,6 @@ class Hybrid(SparseProxSkip):
         if self.local_density < self.density:
             raise ValueError(f"local_density = {self.local_density} must be at least density = {self.density}")
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Take a straight-through step, then keep what the device can hold."""
-        return top_k(super().local_step(plan, weights, corrected_gradient), self.local_density)
+        return local.top_k(super().local_step(plan, weights, local), self.local_density)

@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import Algorithm, Gradient
+from common.algorithm import Algorithm, LocalWork
 from common.schedule import ScheduleKind
 from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
 
@@ -29,9 +29,9 @@ class ProxSkip(Algorithm, dense=True):
     default_schedule: ClassVar[ScheduleKind] = "coin"
     has_control: ClassVar[bool] = True
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient less h_i."""
-        return weights - plan.learning_rate * corrected_gradient(weights)
+        return weights.sub(local.gradient(weights), alpha=plan.learning_rate)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Move h_i by the distance from what was sent to what became of it."""

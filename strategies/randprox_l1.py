@@ -15,7 +15,7 @@ from typing import Annotated
 
 from torch import Tensor
 
-from common.algorithm import Gradient
+from common.algorithm import LocalWork
 from common.config import Range
 from common.sparsity import soft_threshold
 from common.types import RoundPlan
@@ -28,7 +28,7 @@ class RandProxL1(ProxSkip):
 
     l1_strength: Annotated[float, Range(at_least=0)] = 1e-3  # lambda, beside each client's f_i
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step, then shrink."""
-        stepped = super().local_step(plan, weights, corrected_gradient)
+        stepped = super().local_step(plan, weights, local)
         return soft_threshold(stepped, plan.learning_rate * self.l1_strength)

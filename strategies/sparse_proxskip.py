@@ -17,7 +17,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import Gradient
+from common.algorithm import LocalWork
 from common.schedule import ScheduleKind
 from common.sparsity import top_k
 from common.types import RoundPlan
@@ -30,9 +30,9 @@ class SparseProxSkip(ProxSkip):
 
     default_schedule: ClassVar[ScheduleKind] = "period"
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Update the dense weights with the gradient at the pruned ones (straight-through estimator)."""
-        return weights - plan.learning_rate * corrected_gradient(top_k(weights, plan.density))
+        return weights.sub(local.gradient(local.top_k(weights, plan.density)), alpha=plan.learning_rate)
 
     def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
         """Keep the K largest."""

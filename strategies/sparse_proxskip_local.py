@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.algorithm import Gradient
-from common.sparsity import top_k
+from common.algorithm import LocalWork
 from common.types import RoundPlan
 from strategies.proxskip import ProxSkip
 
@@ -24,6 +23,6 @@ from strategies.proxskip import ProxSkip
 class SparseProxSkipLocal(ProxSkip):
     """A sparse model at every moment, for devices that cannot hold a dense one."""
 
-    def local_step(self, plan: RoundPlan, weights: Tensor, corrected_gradient: Gradient) -> Tensor:
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step, then prune."""
-        return top_k(super().local_step(plan, weights, corrected_gradient), plan.density)
+        return local.top_k(super().local_step(plan, weights, local), plan.density)

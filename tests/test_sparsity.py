@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from common import sparsity
-from common.sparsity import density_of, kept_count, soft_threshold, top_k
+from common.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
 from tests.textbook import top_k as plain_top_k
 
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.
@@ -82,3 +82,22 @@ def test_soft_threshold_shrinks_towards_zero() -> None:
 
 def test_density_counts_nonzeros_of_every_row() -> None:
     assert density_of(torch.tensor([[0.0, 2.0], [0.0, 0.0]])).tolist() == [0.5, 0.0]
+
+
+@given(steps=st.lists(st.integers(0, 3), min_size=1, max_size=8), density=st.sampled_from([0.2, 0.5, 0.9]))
+def test_warm_top_k_is_top_k_however_fast_the_rows_change(steps: list[int], density: float) -> None:
+    """Rows of small integers tie often; a change of 0 to 3 entries leaves some bounds good and spoils others."""
+    generator = np.random.default_rng(len(steps))
+    rows = torch.from_numpy(generator.integers(-3, 4, (6, 10)).astype(np.float32))
+    warm = WarmTopK()
+    for changes in steps:
+        rows = rows.clone()
+        rows[generator.integers(6, size=changes), generator.integers(10, size=changes)] += 0.25
+        assert torch.equal(warm(rows, density), top_k(rows, density))
+
+
+def test_warm_top_k_keeps_apart_the_densities_it_is_asked_for() -> None:
+    warm = WarmTopK()
+    rows = torch.tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
+    for density in (0.25, 0.5, 0.25, 1.0):
+        assert torch.equal(warm(rows, density), top_k(rows, density))
