@@ -74,16 +74,27 @@ def shipped_experiments() -> list[str]:
 def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experiment:
     """Read an experiment by its name or path, with `key=value` settings in place of what the file says.
 
-    A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name.
+    A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name. A text of
+    several lines is no name but the file's content itself: so a server tells its clients what it runs.
     """
+    if "\n" in name_or_path:
+        return _experiment(name_or_path, "the server's experiment", settings)
     path = _find(name_or_path)
-    mapping = _parse(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
+    return _experiment(text, str(path), settings)
+
+
+def _experiment(text: str, path: str, settings: Sequence[str]) -> Experiment:
+    mapping = _parse(text, path)
     own_settings = _checked_own_settings(mapping, path)
     keys = [_apply(mapping, setting) for setting in settings]
     for key, value in own_settings.get(_algorithm_name(mapping), {}).items():
         if key not in keys:
-            _put(mapping, key, value, str(path))
-    experiment = read(Experiment, mapping, Source(str(path), frozenset(keys)))
+            _put(mapping, key, value, path)
+    experiment = read(Experiment, mapping, Source(path, frozenset(keys)))
     kind = experiment.schedule.kind or experiment.algorithm.default_schedule
     return replace(experiment, schedule=replace(experiment.schedule, kind=kind))
 
@@ -118,11 +129,9 @@ class _StrictLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def _parse(path: Path) -> dict[str, Any]:
+def _parse(text: str, path: str) -> dict[str, Any]:
     try:
-        mapping = yaml.load(path.read_text(encoding="utf-8"), _StrictLoader)  # noqa: S506 - a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+        mapping = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -134,7 +143,7 @@ def _parse(path: Path) -> dict[str, Any]:
     return mapping
 
 
-def _checked_own_settings(mapping: dict[str, Any], path: Path) -> dict[str, dict[str, Any]]:
+def _checked_own_settings(mapping: dict[str, Any], path: str) -> dict[str, dict[str, Any]]:
     """Take `for_algorithm` out of the mapping: settings that go with one algorithm only, all of them checked."""
     own_settings = mapping.pop("for_algorithm", {})
     if not isinstance(own_settings, dict) or not all(isinstance(part, dict) for part in own_settings.values()):

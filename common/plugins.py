@@ -15,8 +15,9 @@ from common.errors import UserError
 
 def available(package: str) -> list[str]:
     """Return the names of all plug-ins in a package, which are its modules, without importing any."""
-    folder = importlib.import_module(package).__path__
-    return sorted(module.name for module in pkgutil.iter_modules(folder))
+    module = importlib.import_module(package)
+    others: frozenset[str] = getattr(module, "NOT_PLUGINS", frozenset())
+    return sorted(found.name for found in pkgutil.iter_modules(module.__path__) if found.name not in others)
 
 
 def find(package: str, name: str, base: type) -> type[Any]:

@@ -5,12 +5,14 @@ A model is one flat float32 vector (last dimension d). Any leading dimensions ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
 
 Precision = Literal["float32", "bfloat16"]
+
+BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,3 +75,10 @@ class RoundRecord:
     control_sum_norm: float | None  # |mean of h_i| / mean of |h_i|; None without control variates
     seconds: float  # without the evaluation
     metrics: dict[str, float]
+    clients_missing: dict[str, str] = field(default_factory=dict)  # name: why it was not counted
+    # Of all clients together, in this round; None where nothing went over a wire.
+    payload_bytes_up: int | None = None  # our encoded vectors
+    payload_bytes_down: int | None = None
+    message_bytes_up: int | None = None  # the messages of Flower around them, all requests of the round
+    message_bytes_down: int | None = None
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,17 +14,24 @@ from rich.console import Console
 from common import plugins
 from common.algorithm import Algorithm
 from common.data import ENVIRONMENT_VARIABLE, DataFolder
+from common.device import choose_device
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment, shipped_experiments
+from common.flower import quiet_flower
 from common.task import Problem, Task
 from common.types import RoundRecord
+from server.federation import Federation, Terms
+from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
+from server.local import local_clients
 from server.progress import live_view
-from server.report import comparison_table, curve, draw_comparison, require_figures
+from server.report import common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
 from server.simulate import DivergedError, Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
+CPU = torch.device("cpu")
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
 Settings = Annotated[
@@ -37,6 +45,23 @@ Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if
 Reach = Annotated[
     list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
 ]
+Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS; on loopback only, unless --trust-network")]
+TrustNetwork = Annotated[
+    bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
+]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="this server's certificate")]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="the private key of the certificate")]
+Authority = Annotated[Path | None, typer.Option(metavar="FILE", help="certificate of the authority that signed it")]
+ClientKeys = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="public keys NAME.pub of the clients that may join; else anybody may")
+]
+MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
+DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
+EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
+Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 
 
@@ -58,15 +83,11 @@ def simulate_command(
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     chosen = load_experiment(experiment, settings or [])
-    clients_device = _device(device)
+    clients_device = choose_device(device)
     problem = _load(chosen, DataFolder.choose(data), clients_device)
     folder = RunFolder.create(output, chosen, problem.data_name)
     _run(Simulation(chosen, problem, clients_device), folder)
-    last = folder.rounds()[-1]
-    score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
-    upload = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
-    _say(f"{problem.data_name}: {score} after {last.round} rounds and {upload}")
-    _say(f"results: {folder.path}")
+    _conclude(problem, folder)
 
 
 @app.command()
@@ -86,7 +107,7 @@ def compare(
     require_figures()
     names = algorithms or plugins.available(Algorithm.plugin_package)
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
-    folder, clients_device = DataFolder.choose(data), _device(device)
+    folder, clients_device = DataFolder.choose(data), choose_device(device)
     first = chosen[names[0]]
     problem = _load(first, folder, clients_device)
     parent = output or next_free(Path("runs"), f"{first.name}-comparison")
@@ -104,6 +125,75 @@ def compare(
     _say(f"figure: {figure}\nresults: {parent}")
 
 
+@app.command()
+def run(
+    experiment: ExperimentName,
+    listen: Listen = "127.0.0.1:9092",
+    clients: Clients = None,
+    insecure: Insecure = False,
+    trust_network: TrustNetwork = False,
+    certificate: Certificate = None,
+    certificate_key: CertificateKey = None,
+    authority: Authority = None,
+    client_keys: ClientKeys = None,
+    minimum_clients: MinimumClients = None,
+    deadline_seconds: DeadlineSeconds = 3600.0,
+    evaluate_on_clients: EvaluateOnClients = False,
+    settings: Settings = None,
+    output: Output = None,
+    data: Data = None,
+) -> None:
+    """Wait for the clients of an experiment, run it with them, and write the results.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    """
+    chosen = load_experiment(experiment, _with_clients(settings, clients))
+    certificates = _certificates(listen, insecure, trust_network, authority, certificate, certificate_key)
+    node_keys = read_node_keys(client_keys) if client_keys else None
+    terms = Terms(
+        minimum_clients=minimum_clients, deadline_seconds=deadline_seconds, evaluate_on_clients=evaluate_on_clients
+    )
+    problem = _load(chosen, DataFolder.choose(data), CPU)
+    with Fleet(listen, certificates=certificates, node_keys=node_keys) as fleet:
+        folder = RunFolder.create(output, chosen, problem.data_name)
+        _say(f"listening on {fleet.address}")
+        _federate(chosen, problem, folder, terms, fleet)
+
+
+@app.command()
+def local(
+    experiment: ExperimentName,
+    clients: Clients = None,
+    evaluate_on_clients: EvaluateOnClients = False,
+    settings: Settings = None,
+    output: Output = None,
+    data: Data = None,
+) -> None:
+    """Run a whole federation on this machine: the server, and a process for every client, over gRPC.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    """
+    chosen = load_experiment(experiment, _with_clients(settings, clients))
+    problem = _load(chosen, DataFolder.choose(data), CPU)
+    with Fleet("127.0.0.1:0") as fleet:
+        folder = RunFolder.create(output, chosen, problem.data_name)
+        logs = folder.path / "clients"
+        _say(f"starting {chosen.clients} client processes; their logs are in {logs}")
+        with local_clients(fleet.address, chosen.clients, data=data, logs=logs):
+            _federate(chosen, problem, folder, Terms(evaluate_on_clients=evaluate_on_clients), fleet)
+
+
+@app.command()
+def report(runs: RunPaths, output: Figure = Path("comparison.png")) -> None:
+    """Put finished runs side by side: a table, and a figure of the metric against uploaded bytes."""
+    require_figures()
+    records = {path.name: RunFolder(path).rounds() for path in runs}
+    metric = common_metric(records)
+    console.print(comparison_table(records, metric, []))
+    draw_comparison(records, metric=metric, title=", ".join(records), path=output)
+    _say(f"figure: {output}")
+
+
 @app.command("list")
 def list_command() -> None:
     """List the experiments, algorithms and tasks that are at hand."""
@@ -114,6 +204,54 @@ def list_command() -> None:
 
 def _load(experiment: Experiment, folder: DataFolder, device: torch.device) -> Problem:
     return experiment.task.load(folder, clients=experiment.clients, seed=experiment.seed, device=device)
+
+
+def _with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
+    return [*(settings or []), *([f"clients={clients}"] if clients is not None else [])]
+
+
+def _certificates(
+    listen: str,
+    insecure: bool,
+    trust_network: bool,
+    authority: Path | None,
+    certificate: Path | None,
+    certificate_key: Path | None,
+) -> Certificates | None:
+    """Return what TLS needs; None where the user wants to go without, and may."""
+    if insecure:
+        if authority or certificate or certificate_key:
+            raise UserError("--insecure goes without certificates; say one or the other")
+        host = listen.rpartition(":")[0].strip("[]")
+        if host not in LOOPBACK and not trust_network:
+            raise UserError(
+                f"--insecure --listen {listen}: without TLS only loopback is safe (127.0.0.1:PORT); "
+                "give certificates, or say --trust-network"
+            )
+        return None
+    if not (authority and certificate and certificate_key):
+        raise UserError(
+            "give --authority, --certificate and --certificate-key for TLS, or --insecure for a trial on this machine"
+        )
+    return read_certificates(authority, certificate, certificate_key)
+
+
+def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:
+    title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
+    with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
+        federation = Federation(experiment, problem, folder, terms, show=view.show, say=_say)
+        federation.run_on_fleet(fleet)
+    _conclude(problem, folder)
+
+
+def _conclude(problem: Problem, folder: RunFolder) -> None:
+    records = folder.rounds()
+    last = records[-1]
+    sent = sum(record.payload_bytes_up or 0 for record in records) / problem.clients
+    how_much = f"{sent / 1e3:.1f} kB up a client" if sent else f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
+    score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
+    _say(f"{problem.data_name}: {score} after {last.round} rounds and {how_much}")
+    _say(f"results: {folder.path}")
 
 
 def _run(simulation: Simulation, folder: RunFolder) -> None:
@@ -136,23 +274,19 @@ def _run_as_far_as_it_goes(simulation: Simulation, path: Path) -> list[RoundReco
     return folder.rounds()
 
 
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.zeros(1, device=name).item()
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise UserError(f"--device {name} cannot be used: {str(error).splitlines()[0]}") from None
-    return torch.device(name)
-
-
 def _say(text: str) -> None:
     """Print a line as it is, whatever brackets a path may have."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def _leave(*_: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
 def main() -> None:
     """Run the program; an error that the user can mend is one line and exit code 2."""
+    quiet_flower()
+    signal.signal(signal.SIGTERM, _leave)  # as if it had been Ctrl-C: clients are let go, files are closed
     try:
         app()
     except UserError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from rich.table import Table
@@ -20,31 +21,50 @@ def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[
 
     Without levels, the one is taken that all algorithms reached.
     """
-    scores = {name: [score for _, score in curve(records, metric)] for name, records in runs.items()}
+    measured = all_measured(runs)
+    curves = {name: curve(records, metric, measured=measured) for name, records in runs.items()}
+    scores = {name: [score for _, score in points] for name, points in curves.items()}
     levels = levels or [min(max(values) for values in scores.values())]
-    table = Table(title=f"{metric} and upload of one client, Mbit")
+    what = "as sent" if measured else "32 bit a nonzero value"
+    table = Table(title=f"{metric} and upload of one client, Mbit ({what})")
     for column in ("algorithm", "final", "best", "upload", *(f"to {level:.4g}" for level in levels)):
         table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
-    for name, records in runs.items():
-        costs = [bits_to_reach(records, metric, level) for level in levels]
+    for name, points in curves.items():
+        costs = [bits_to_reach(points, level) for level in levels]
         table.add_row(
             name,
             f"{scores[name][-1]:.4f}",
             f"{max(scores[name]):.4f}",
-            f"{records[-1].paper_bits_up / 1e6:.3f}",
+            f"{points[-1][0] / 1e6:.3f}",
             *("-" if bits is None else f"{bits / 1e6:.3f}" for bits in costs),
         )
     return table
 
 
-def curve(records: Records, metric: str) -> list[tuple[float, float]]:
-    """Return (uploaded bits, metric) of the rounds that were evaluated."""
-    return [(record.paper_bits_up, record.metrics[metric]) for record in records if metric in record.metrics]
+def common_metric(runs: Mapping[str, Records]) -> str:
+    """Return the test metric that all runs have."""
+    found = [{name for record in records for name in record.metrics} for records in runs.values()]
+    shared = sorted(name for name in set.intersection(*found) if name.startswith("test_"))
+    if not shared:
+        raise UserError("these runs have no test metric in common")
+    return shared[0]
 
 
-def bits_to_reach(records: Records, metric: str, threshold: float) -> float | None:
+def all_measured(runs: Mapping[str, Records]) -> bool:
+    """Say whether all runs really sent something, so that the bytes on the wire can be compared."""
+    return all(record.payload_bytes_up is not None for records in runs.values() for record in records)
+
+
+def curve(records: Records, metric: str, *, measured: bool = False) -> list[tuple[float, float]]:
+    """Return (uploaded bits of a client, metric) of the rounds that were evaluated."""
+    sent = accumulate(8 * (record.payload_bytes_up or 0) / record.clients_counted for record in records)
+    bits = list(sent) if measured else [record.paper_bits_up for record in records]
+    return [(up, record.metrics[metric]) for up, record in zip(bits, records, strict=True) if metric in record.metrics]
+
+
+def bits_to_reach(points: Sequence[tuple[float, float]], threshold: float) -> float | None:
     """Return the bits that a client had uploaded when the metric first reached a threshold."""
-    return next((bits for bits, score in curve(records, metric) if score >= threshold), None)
+    return next((bits for bits, score in points if score >= threshold), None)
 
 
 def require_figures() -> None:
@@ -59,15 +79,17 @@ def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, pat
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
+    measured = all_measured(runs)
     for position, (name, records) in enumerate(runs.items()):
-        bits, scores = zip(*curve(records, metric), strict=True)
+        bits, scores = zip(*curve(records, metric, measured=measured), strict=True)
         ours = name.startswith(("sparse_proxskip", "hybrid"))
         color = COLORS[position % len(COLORS)]
         axes.plot(bits, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4, label=name)
     best = max(score for records in runs.values() for _, score in curve(records, metric))
     if best > 0:  # methods that fail may leave the picture, but not squeeze it
         axes.set_ylim(0, 1.05 * best)
-    axes.set(xscale="log", xlabel="uploaded bits a client (32 a nonzero value)", ylabel=metric, title=title)
+    what = "as sent" if measured else "32 a nonzero value"
+    axes.set(xscale="log", xlabel=f"uploaded bits a client ({what})", ylabel=metric, title=title)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)

@@ -47,7 +47,10 @@ class RunFolder:
 
     def rounds(self) -> list[RoundRecord]:
         """Read rounds.jsonl back."""
-        lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
+        try:
+            lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
+        except OSError as error:
+            raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {ROUNDS}") from None
         return [RoundRecord(**json.loads(line)) for line in lines]
 
     def save_model(self, state: ServerState) -> None:

@@ -14,15 +14,13 @@ from dataclasses import dataclass
 
 import torch
 
+from common.aggregate import RunningMean
 from common.algorithm import Algorithm, client_round
 from common.errors import UserError
 from common.experiment import Experiment
 from common.sparsity import density_of
 from common.task import Objective, Problem
-from common.types import ClientMemory, RoundPlan, RoundRecord, ServerState, Upload
-from server.aggregate import RunningMean
-
-BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
+from common.types import BITS_A_VALUE, ClientMemory, RoundPlan, RoundRecord, ServerState
 
 
 class DivergedError(UserError):
@@ -49,22 +47,6 @@ class Cohort:
     def _spread(self, vector: torch.Tensor) -> torch.Tensor:
         moved = vector.to(self.device)
         return moved if self.rows is None else moved.expand(self.rows, -1)
-
-
-@dataclass
-class Sent:
-    """The nonzero values that all clients together uploaded in a round."""
-
-    model_values: int = 0
-    values: int = 0
-
-    def add(self, upload: Upload) -> None:
-        """Count the upload of one client or of a batch."""
-        nonzeros = int(torch.count_nonzero(upload.model))
-        self.model_values += nonzeros
-        self.values += nonzeros
-        if upload.control_change is not None:
-            self.values += int(torch.count_nonzero(upload.control_change))
 
 
 class Simulation:
@@ -122,18 +104,17 @@ class Simulation:
         memory = self.algorithm.initial_memory(model)
         return [Cohort(self.problem.objective([client]), None, device, memory) for client in everyone]
 
-    def _train(self, plan: RoundPlan) -> Sent:
-        average, sent = RunningMean(), Sent()
+    def _train(self, plan: RoundPlan) -> RunningMean:
+        average = RunningMean()
         for cohort in self.cohorts:
             download = cohort.download(self.state)
             upload, cohort.memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
             average.add(upload)
-            sent.add(upload)
         self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=1.0)
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
         for cohort in self.cohorts:
             cohort.memory = self.algorithm.settle(cohort.memory, self.state.model.to(cohort.device))
-        return sent
+        return average
 
     def _evaluate(self) -> dict[str, float]:
         kept = self.kept()

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from common import plugins
+from common.aggregate import RunningMean
 from common.algorithm import Algorithm, client_round
 from common.experiment import Codec, Experiment
 from common.schedule import Schedule, ScheduleKind, local_steps
 from common.sparsity import kept_count, top_k
 from common.types import ClientMemory, ServerState, Upload
-from server.aggregate import RunningMean
 from server.simulate import Simulation
 from tests import textbook
 from tests.quadratics import ClientByClient, QuadraticProblem, Quadratics, random_problem

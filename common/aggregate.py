@@ -16,6 +16,8 @@ class RunningMean:
 
     def __init__(self) -> None:
         self.clients = 0
+        self.model_values = 0  # nonzero values that were uploaded, of models
+        self.values = 0  # and altogether, as the paper counts them
         self._dtype = torch.float32
         self._sums: dict[str, Tensor] = {}
 
@@ -23,6 +25,7 @@ class RunningMean:
         """Count the upload of one client, or of a batch of clients (rows)."""
         self._dtype = upload.model.dtype
         self.clients += 1 if upload.model.dim() == 1 else len(upload.model)
+        self._count_values(upload)
         for name in ("model", "control_change", "buffers"):
             vector: Tensor | None = getattr(upload, name)
             if vector is None:
@@ -31,6 +34,13 @@ class RunningMean:
             if name not in self._sums:
                 self._sums[name] = torch.zeros_like(row, dtype=torch.float64)
             self._sums[name] += row
+
+    def _count_values(self, upload: Upload) -> None:
+        nonzeros = int(torch.count_nonzero(upload.model))
+        self.model_values += nonzeros
+        self.values += nonzeros
+        if upload.control_change is not None:
+            self.values += int(torch.count_nonzero(upload.control_change))
 
     def mean(self) -> Upload:
         """Return the mean of what was added."""

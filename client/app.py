@@ -1,0 +1,89 @@
+"""The Flower ClientApp: unpack, run the round, pack.
+
+A SuperNode of Flower starts it anew for every message, with `--node-config 'partition="0/4" state="FOLDER"'`; the
+resident node keeps the participant between messages.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from client.round import Part, Participant, Station
+from common.data import DataFolder
+from common.device import choose_device
+from common.errors import UserError
+from common.wire import (
+    MessageError,
+    pack_evaluation,
+    pack_introduction,
+    pack_report,
+    unpack_order,
+    unpack_run,
+)
+
+CLIENT_FAILED = 10_001  # an error code of ours, beyond Flower's own
+ParticipantFor = Callable[[Context], Participant]
+
+
+def make_app(participant_for: ParticipantFor) -> ClientApp:
+    """Return a ClientApp that answers for the participant of a message's context."""
+    app = ClientApp()
+
+    @app.query()
+    def introduce(message: Message, context: Context) -> Message:
+        return _answered(message, lambda: pack_introduction(participant_for(context).name))
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            order = unpack_order(message.content, participant.like)
+            return pack_report(participant.train(order), order.plan.precision)
+
+        return _answered(message, work)
+
+    @app.evaluate()
+    def evaluate(message: Message, context: Context) -> Message:
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            return pack_evaluation(participant.loss(unpack_order(message.content, participant.like).state))
+
+        return _answered(message, work)
+
+    return app
+
+
+def participant_of(context: Context) -> Participant:
+    """Build the participant that a context describes: the run's part from the server, the rest from this node."""
+    node = context.node_config
+    part = Part.read(str(node["partition"])) if node.get("partition") else None
+    station = Station(
+        name=str(node.get("name") or default_name(part)),
+        part=part,
+        data=DataFolder.choose(Path(str(node["data"])) if node.get("data") else None),
+        device=choose_device(str(node.get("device") or "auto")),
+        state_folder=Path(str(node["state"])) if node.get("state") else None,
+    )
+    run = unpack_run(context.run_config, context.run_id)
+    return Participant.join(run.experiment, station, run.name)
+
+
+def default_name(part: Part | None) -> str:
+    """Return a client's name where nobody gave it one."""
+    return socket.gethostname() if part is None else f"client-{part.index}"
+
+
+def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
+    """Reply with the work's result, or with what went wrong in one line."""
+    try:
+        return Message(work(), reply_to=message)
+    except (UserError, MessageError) as error:
+        return Message(Error(CLIENT_FAILED, str(error)), reply_to=message)
+
+
+app = make_app(participant_of)

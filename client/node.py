@@ -1,0 +1,359 @@
+"""The resident node: one long-lived client on Flower's gRPC Fleet API.
+
+To the server it is a SuperNode, with three differences. It keeps data, model and control variate in memory between
+messages. It runs only the code that is installed on its own machine, never what a server ships. And where the server
+is ours, a small message comes and goes in one request each, with its content, instead of one request an object.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import grpc
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.app import Context, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.clientapp import ClientApp
+from flwr.common.config import get_fused_config_from_fab
+from flwr.common.constant import (
+    HEARTBEAT_CALL_TIMEOUT,
+    HEARTBEAT_DEFAULT_INTERVAL,
+    PUBLIC_KEY_HEADER,
+    SIGNATURE_HEADER,
+    TIMESTAMP_HEADER,
+)
+from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
+from flwr.proto import fleet_pb2, message_pb2
+from flwr.proto.fab_pb2 import GetFabRequest
+from flwr.proto.fleet_pb2_grpc import FleetStub
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
+from flwr.proto.node_pb2 import Node
+from flwr.proto.run_pb2 import GetRunRequest
+from flwr.supercore.date import now
+from flwr.supercore.grpc import create_channel
+from flwr.supercore.heartbeat import HeartbeatSender
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
+from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
+
+from common.errors import UserError
+from common.flower import APP_ID, APP_VERSION, INLINE_HEADER, INLINE_LIMIT_BYTES, require_known_flower
+
+FIRST_WAIT_SECONDS = 0.5
+LONGEST_WAIT_SECONDS = 15.0
+IDLE_SECONDS = 0.05  # between pulls from a server that does not hold them
+LONGEST_IDLE_SECONDS = 1.0
+GOODBYE_SECONDS = 3.0
+
+Say = Callable[[str], None]
+_RETRIABLE = {
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+    grpc.StatusCode.UNKNOWN,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """How to reach the server, and who we are to it."""
+
+    address: str
+    root_certificates: bytes | None  # None: no TLS
+    private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
+
+    @classmethod
+    def choose(cls, address: str, *, insecure: bool, certificate: Path | None, key: Path | None) -> Link:
+        """Read the files that the options name."""
+        if insecure == (certificate is not None):
+            raise UserError("say either --certificate FILE, of the authority that signed the server's, or --insecure")
+        return cls(
+            address=address,
+            root_certificates=_read_bytes(certificate, "--certificate") if certificate else None,
+            private_key=_read_private_key(key) if key else None,
+        )
+
+
+class Connection:
+    """A node's calls to the Fleet API, each signed with its key."""
+
+    def __init__(self, link: Link) -> None:
+        private_key = link.private_key or generate_key_pairs()[0]
+        self._private_key = private_key
+        self._public_key = public_key_to_bytes(private_key.public_key())
+        self._registers_itself = link.private_key is None
+        insecure = link.root_certificates is None
+        self._channel = create_channel(link.address, insecure, link.root_certificates)
+        self._stub = FleetStub(self._channel)
+        self._version = RuntimeVersionMetadata.from_local_component("SuperNode").append_to_grpc_metadata(())
+        self._heartbeat = HeartbeatSender(self._send_heartbeat)
+        self._call: grpc.Future | None = None
+        self.node = Node()
+
+    def open(self) -> None:
+        """Make ourselves known and show that we live."""
+        if self._registers_itself:
+            self._ask("RegisterNode", fleet_pb2.RegisterNodeFleetRequest(public_key=self._public_key))
+        request = fleet_pb2.ActivateNodeRequest(
+            public_key=self._public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+        )
+        self.node = Node(node_id=self._ask("ActivateNode", request).node_id)
+        self._heartbeat.start()
+
+    def close(self) -> None:
+        """Take leave, as far as the server still listens, so that this key can come back at once."""
+        with suppress(RuntimeError):
+            self._heartbeat.stop()
+        with suppress(grpc.RpcError):
+            if self.node.node_id:
+                self._ask("DeactivateNode", fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id), GOODBYE_SECONDS)
+                if self._registers_itself:
+                    request = fleet_pb2.UnregisterNodeFleetRequest(node_id=self.node.node_id)
+                    self._ask("UnregisterNode", request, GOODBYE_SECONDS)
+        self._channel.close()
+
+    def cancel(self) -> None:
+        """End a call that waits for work."""
+        if (call := self._call) is not None:
+            call.cancel()
+
+    def pull(self) -> tuple[Message, message_pb2.ObjectTree] | None:
+        """Return the next message, with its content if it came along; None if there was no work."""
+        response = self._ask("PullMessages", fleet_pb2.PullMessagesRequest(node=self.node))
+        if not response.messages_list:
+            return None
+        return message_from_proto(response.messages_list[0]), response.message_object_trees[0]
+
+    def content(self, message: Message, tree: message_pb2.ObjectTree) -> Message:
+        """Fetch the objects of a message that came without them."""
+        run_id, message_id = message.metadata.run_id, message.metadata.message_id
+        objects = pull_objects(
+            [node.object_id for node in iterate_object_tree(tree)],
+            partial(self._pull_object, run_id),
+            initial_backoff=0.01,
+            backoff_cap=0.25,
+        )
+        confirmation = message_pb2.ConfirmMessageReceivedRequest(
+            node=self.node, run_id=run_id, message_object_id=message_id
+        )
+        self._ask("ConfirmMessageReceived", confirmation)
+        whole = inflate_object_from_contents(message_id, objects)
+        assert isinstance(whole, Message)
+        whole.metadata.__dict__["_message_id"] = message_id
+        return whole
+
+    def push_whole(self, reply: Message, seconds: float) -> None:
+        """Send a reply with its content, in one request."""
+        reply.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+        self._push(reply, message_pb2.ObjectTree(), seconds)
+
+    def push_objects(self, reply: Message, seconds: float) -> None:
+        """Send a reply as Flower does: its description first, then object by object."""
+        with no_object_id_recompute():
+            reply.metadata.__dict__["_message_id"] = reply.object_id
+            tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
+            described = remove_content_from_message(reply) if reply.has_content() else reply
+            response = self._push(described, tree, seconds)
+            push = partial(self._push_object, reply.metadata.run_id, response.session_id)
+            push_objects(objects, push, object_ids_to_push=set(response.objects_to_push))
+
+    def context(self, run_id: int, node_config: dict[str, bool | float | int | str]) -> Context:
+        """Ask what a run is about, and refuse one that is not for the code installed here."""
+        run = run_from_proto(self._ask("GetRun", GetRunRequest(node=self.node, run_id=run_id)).run)
+        if (run.fab_id, run.fab_version) != (APP_ID, APP_VERSION):
+            raise UserError(
+                f"the server runs {run.fab_id} {run.fab_version}, but this machine has {APP_ID} {APP_VERSION}; "
+                "install the same version on both"
+            )
+        request = GetFabRequest(node=self.node, hash_str=run.fab_hash, run_id=run_id)
+        configuration = get_fused_config_from_fab(fab_from_proto(self._ask("GetFab", request).fab).content, run)
+        return Context(
+            run_id=run_id,
+            node_id=self.node.node_id,
+            node_config=node_config,
+            state=RecordDict(),
+            run_config=configuration,
+            series_id=run.series_id,
+        )
+
+    def _push(self, message: Message, tree: message_pb2.ObjectTree, seconds: float) -> fleet_pb2.PushMessagesResponse:
+        request = fleet_pb2.PushMessagesRequest(
+            node=self.node,
+            messages_list=[message_to_proto(message)],
+            message_object_trees=[tree],
+            clientapp_runtime_list=[seconds],
+        )
+        response: fleet_pb2.PushMessagesResponse = self._ask("PushMessages", request)
+        return response
+
+    def _pull_object(self, run_id: int, object_id: str) -> bytes:
+        request = message_pb2.PullObjectRequest(node=self.node, run_id=run_id, object_id=object_id)
+        response = self._ask("PullObject", request)
+        if not response.object_found:
+            raise MissingObjectError(f"the server no longer has object {object_id[:8]} of its message")
+        return bytes(response.object_content) if response.object_available else b""
+
+    def _push_object(self, run_id: int, session_id: str, object_id: str, content: bytes) -> None:
+        request = message_pb2.PushObjectRequest(
+            node=self.node, run_id=run_id, session_id=session_id, object_id=object_id, object_content=content
+        )
+        self._ask("PushObject", request)
+
+    def _send_heartbeat(self) -> bool:
+        request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+        try:
+            return bool(self._stub.SendNodeHeartbeat(request, HEARTBEAT_CALL_TIMEOUT, self._credentials()).success)
+        except grpc.RpcError:
+            return True  # the pull sees the same trouble, and deals with it
+
+    def _ask(self, method: str, request: object, timeout_seconds: float | None = None) -> Any:  # noqa: ANN401 - a proto
+        self._call = getattr(self._stub, method).future(request, timeout_seconds, self._credentials())
+        try:
+            return self._call.result()
+        except grpc.FutureCancelledError:
+            raise NodeStoppedError from None
+        finally:
+            self._call = None
+
+    def _credentials(self) -> list[tuple[str, str | bytes]]:
+        timestamp = now().isoformat()
+        return [
+            *self._version,
+            (PUBLIC_KEY_HEADER, self._public_key),
+            (TIMESTAMP_HEADER, timestamp),
+            (SIGNATURE_HEADER, sign_message(self._private_key, timestamp.encode("ascii"))),
+            (INLINE_HEADER, "1"),
+        ]
+
+
+class NodeStoppedError(Exception):
+    """The node was told to leave while it waited."""
+
+
+class MissingObjectError(Exception):
+    """A part of a message that the server promised is gone."""
+
+
+class ResidentNode:
+    """One client: joins, serves, comes back when the link breaks, until it is told to stop."""
+
+    def __init__(self, link: Link, app: ClientApp, node_config: dict[str, bool | float | int | str], say: Say) -> None:
+        require_known_flower()
+        self._link = link
+        self._app = app
+        self._node_config = node_config
+        self._say = say
+        self._stopping = threading.Event()
+        self._connection: Connection | None = None
+        self._contexts: dict[int, Context] = {}
+
+    def run(self) -> None:
+        """Serve until stopped; a UserError is a reason to give up."""
+        wait = FIRST_WAIT_SECONDS
+        while not self._stopping.is_set():
+            self._connection = Connection(self._link)
+            try:
+                self._connection.open()
+                self._say(f"joined the server at {self._link.address}")
+                wait = FIRST_WAIT_SECONDS
+                self._serve(self._connection)
+            except NodeStoppedError:
+                pass
+            except (grpc.RpcError, MissingObjectError) as error:
+                self._say(f"{self._reason(error)}; trying again in {wait:g} s")
+                self._stopping.wait(wait)
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
+            finally:
+                self._connection.close()
+
+    def stop(self) -> None:
+        """Leave as soon as the message at hand is answered."""
+        self._stopping.set()
+        if self._connection is not None:
+            self._connection.cancel()
+
+    def _serve(self, connection: Connection) -> None:
+        idle = IDLE_SECONDS
+        while not self._stopping.is_set():
+            started = time.monotonic()
+            pulled = connection.pull()
+            if pulled is not None:
+                self._answer(connection, *pulled)
+                idle = IDLE_SECONDS
+            elif time.monotonic() - started < idle:  # a server that does not hold a pull until there is work
+                self._stopping.wait(idle)
+                idle = min(1.3 * idle, LONGEST_IDLE_SECONDS)
+
+    def _answer(self, connection: Connection, message: Message, tree: message_pb2.ObjectTree) -> None:
+        came_whole = message.has_content()
+        whole = message if came_whole else connection.content(message, tree)
+        run_id = message.metadata.run_id
+        if run_id not in self._contexts:
+            self._contexts = {run_id: connection.context(run_id, self._node_config)}
+        started = time.monotonic()
+        reply = self._app(whole, self._contexts[run_id])
+        seconds = time.monotonic() - started
+        if reply.has_error():
+            self._say(f"cannot do what the server asks: {reply.error.reason}")
+        if came_whole and _size(reply) <= INLINE_LIMIT_BYTES:
+            connection.push_whole(reply, seconds)
+        else:
+            connection.push_objects(reply, seconds)
+
+    def _reason(self, error: Exception) -> str:
+        if not isinstance(error, grpc.RpcError):
+            return str(error)
+        code, details = error.code(), error.details() or ""
+        from flwr.supercore.error import FlowerError  # slow to import, and rarely wanted
+
+        if told := FlowerError.from_json(details):
+            details = told.public_details or told.message
+        if code is grpc.StatusCode.UNAVAILABLE:
+            return f"waiting for the server at {self._link.address} ({details})"
+        if self._link.private_key is not None and code in (
+            grpc.StatusCode.UNAUTHENTICATED,
+            grpc.StatusCode.PERMISSION_DENIED,
+        ):
+            raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
+        if code is grpc.StatusCode.FAILED_PRECONDITION:
+            return f"the server at {self._link.address} does not take this client now: {details}"
+        return f"lost the server at {self._link.address} ({code.name}: {details})"
+
+
+def _size(reply: Message) -> int:
+    if not reply.has_content():
+        return 0
+    return sum(len(array.data) for record in reply.content.array_records.values() for array in record.values())
+
+
+def _read_bytes(path: Path, option: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{option} {path}: {error.strerror}") from None
+
+
+def _read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_ssh_private_key(_read_bytes(path, "--key"), None)
+    except (ValueError, TypeError):
+        key = None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UserError(
+            f"--key {path} is not an elliptic-curve private key in OpenSSH form, as ssh-keygen -t ecdsa makes"
+        )
+    return key

@@ -1,0 +1,140 @@
+"""What one client does in a round: settle the last one, train, remember, report."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from client.memory import MemoryFile
+from common.algorithm import Algorithm, client_round
+from common.data import DataFolder
+from common.errors import UserError
+from common.experiment import Experiment
+from common.task import Objective
+from common.types import ClientMemory, ServerState, Upload
+from common.wire import Order, Report
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the parts into which a public data set is dealt: `I/N`, counted from 0."""
+
+    index: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.of:
+            raise UserError(f"--partition {self.index}/{self.of}: parts are numbered from 0 to {self.of - 1}")
+
+    @classmethod
+    def read(cls, text: str) -> Part:
+        """Read `I/N`."""
+        index, _, of = text.partition("/")
+        if not (index.isdecimal() and of.isdecimal()):
+            raise UserError(f"--partition {text}: expected I/N, such as 0/4 for the first of four parts")
+        return cls(int(index), int(of))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Station:
+    """What a client's own machine decides, whatever the server asks for."""
+
+    name: str
+    part: Part | None
+    data: DataFolder
+    device: torch.device
+    state_folder: Path | None
+
+
+class Participant:
+    """A client in one run: its loss, its memory, and the method that both sides run."""
+
+    def __init__(
+        self, name: str, algorithm: Algorithm, objective: Objective, like: ServerState, memory_file: MemoryFile | None
+    ) -> None:
+        self.name = name
+        self.like = like  # the sizes that messages must have
+        self._algorithm = algorithm
+        self._objective = objective
+        self._device = like.model.device
+        self._memory_file = memory_file
+        saved = memory_file.load() if memory_file else None
+        self._memory = _moved(saved, self._device) if saved else algorithm.initial_memory(like.model)
+
+    @classmethod
+    def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
+        """Load this client's part of the data and whatever it remembers of the run."""
+        if station.part is None:
+            raise UserError(f"the task of {experiment.name} deals out its data: say which part with --partition I/N")
+        if station.part.of != experiment.clients:
+            raise UserError(
+                f"this client holds part {station.part.index} of {station.part.of}, "
+                f"but the server's experiment {experiment.name} has {experiment.clients} clients"
+            )
+        problem = experiment.task.load(
+            station.data, clients=experiment.clients, seed=experiment.seed, device=station.device
+        )
+        state = experiment.algorithm.initial_state(problem.initial_state())
+        memory_file = MemoryFile(station.state_folder, station.name, run) if station.state_folder else None
+        objective = problem.objective([station.part.index])
+        return cls(station.name, experiment.algorithm, objective, _on(state, station.device), memory_file)
+
+    def train(self, order: Order) -> Report:
+        """Run a round; asked again for the one it has just done, give the same answer again."""
+        started = time.perf_counter()
+        pending = self._memory.pending
+        if pending is None or pending.plan.round != order.plan.round:
+            self._settle(order)
+            upload, self._memory = client_round(
+                self._algorithm, order.plan, _on(order.state, self._device), self._memory, self._objective
+            )
+            if self._memory_file:
+                self._memory_file.save(self._memory)
+        else:
+            upload = pending.upload
+        seconds = time.perf_counter() - started
+        return Report(client=self.name, round=order.plan.round, seconds=seconds, upload=_upload_on_cpu(upload))
+
+    def loss(self, state: ServerState) -> float:
+        """Return f_i at a model."""
+        here = _on(state, self._device)
+        return float(self._objective.loss(here.model, here.buffers))
+
+    def _settle(self, order: Order) -> None:
+        """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
+        pending = self._memory.pending
+        if pending is not None and pending.plan.round == order.counted:
+            average = order.state.model if order.average is None else order.average
+            self._memory = self._algorithm.settle(self._memory, average.to(self._device))
+        else:
+            self._memory = replace(self._memory, pending=None)
+
+
+def _on(state: ServerState, device: torch.device) -> ServerState:
+    return ServerState(
+        model=state.model.to(device), control=_to(state.control, device), buffers=_to(state.buffers, device)
+    )
+
+
+def _upload_on_cpu(upload: Upload) -> Upload:
+    cpu = torch.device("cpu")
+    return Upload(
+        model=upload.model.to(cpu),
+        control_change=_to(upload.control_change, cpu),
+        buffers=_to(upload.buffers, cpu),
+    )
+
+
+def _moved(memory: ClientMemory, device: torch.device) -> ClientMemory:
+    pending = memory.pending
+    if pending is not None:
+        pending = replace(pending, reference=pending.reference.to(device))
+    return ClientMemory(control=_to(memory.control, device), pending=pending)
+
+
+def _to(vector: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if vector is None else vector.to(device)

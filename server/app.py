@@ -1,0 +1,36 @@
+"""The Flower ServerApp, for those who run a SuperLink of Flower: `flwr run .`, from the repository."""
+
+from __future__ import annotations
+
+from logging import INFO
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore import log
+
+from common.data import DataFolder
+from common.types import RoundRecord
+from common.wire import unpack_run
+from server.federation import Federation, Terms
+from server.run_folder import RunFolder
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Run the experiment that the run's configuration names."""
+    experiment = unpack_run(context.run_config, context.run_id).experiment
+    problem = experiment.task.load(
+        DataFolder.choose(None), clients=experiment.clients, seed=experiment.seed, device=torch.device("cpu")
+    )
+    output = str(context.run_config.get("output") or "")
+    folder = RunFolder.create(Path(output) if output else None, experiment, problem.data_name)
+
+    def show(record: RoundRecord) -> None:
+        log(INFO, "round %d of %d: %s", record.round, experiment.rounds, record.metrics)
+
+    Federation(experiment, problem, folder, Terms(), show=show, say=lambda text: log(INFO, text)).run(grid)
+    log(INFO, "results: %s", folder.path.resolve())

@@ -1,0 +1,75 @@
+"""A deployed run: the strategy on a fleet of real clients, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from uuid import uuid4
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from common.experiment import Experiment
+from common.task import Problem
+from common.types import RoundRecord
+from common.wire import Run, pack_run
+from server.fleet import Fleet
+from server.run_folder import RunFolder
+from strategies.flower import AlgorithmStrategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """When a round is over."""
+
+    minimum_clients: int | None = None  # all
+    deadline_seconds: float = 3600.0
+    evaluate_on_clients: bool = False
+
+
+class Federation:
+    """An experiment on whatever clients a grid brings, recorded in a run folder."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        problem: Problem,
+        folder: RunFolder,
+        terms: Terms,
+        *,
+        show: Callable[[RoundRecord], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self._experiment = experiment
+        self._problem = problem
+        self._folder = folder
+        self._show = show
+        self._strategy = AlgorithmStrategy(
+            experiment,
+            problem.initial_state(),
+            minimum_clients=terms.minimum_clients,
+            deadline_seconds=terms.deadline_seconds,
+            evaluate_on_clients=terms.evaluate_on_clients,
+            on_round=self._record,
+            say=say,
+        )
+
+    def run_on_fleet(self, fleet: Fleet) -> None:
+        """Run on the nodes that join our own fleet."""
+        with fleet.run(pack_run(Run(experiment=self._experiment, name=uuid4().hex))) as grid:
+            self.run(grid)
+
+    def run(self, grid: Grid) -> None:
+        """Run on the nodes of any Flower grid."""
+        strategy = self._strategy
+        strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds, evaluate_fn=self._evaluate)
+        self._folder.save_model(strategy.algorithm.evaluated(strategy.state))
+
+    def _evaluate(self, number: int, _: ArrayRecord) -> MetricRecord | None:
+        if number % self._experiment.evaluate_every_rounds and number != self._experiment.rounds:
+            return None
+        return MetricRecord(dict(self._problem.evaluate(self._strategy.algorithm.evaluated(self._strategy.state))))
+
+    def _record(self, record: RoundRecord) -> None:
+        self._folder.add_round(record)
+        self._show(record)

@@ -1,0 +1,544 @@
+"""Flower's own Fleet gRPC API inside the server process, and the Grid that a strategy drives it with.
+
+To nodes this is a SuperLink: its servicer, link state, object store, node authentication and TLS are flwr's, and stock
+SuperNodes join. Two things are added. A pull for which there is no work is held until there is some, so nobody polls.
+And a node that can do so (client/node.py) gets a small message with its content in the answer to its pull, and sends
+its reply with the content too: two requests a round instead of fifteen.
+
+All use of flwr's insides on the server's side is in this file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+import grpc
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from flwr.app import Error, Message, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.cli.build import build_fab_from_files
+from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
+from flwr.common.serde import message_from_proto, message_to_proto
+from flwr.proto import fleet_pb2, message_pb2
+from flwr.proto.fleet_pb2_grpc import add_FleetServicer_to_server
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.server.superlink.fleet.grpc_rere.fleet_servicer import FleetServicer
+from flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor import NodeAuthServerInterceptor
+from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
+from flwr.serverapp import Grid
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.fab import Fab
+from flwr.supercore.grpc import GRPC_MAX_MESSAGE_LENGTH, generic_create_grpc_server
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    get_object_tree,
+    iterate_object_tree,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.interceptors import (
+    RpcErrorTranslationServerInterceptor,
+    create_fleet_runtime_version_server_interceptor,
+)
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
+
+from common.errors import UserError
+from common.flower import APP_ID, APP_NAME, APP_VERSION, INLINE_HEADER, INLINE_LIMIT_BYTES, require_known_flower
+
+HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
+SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
+TASK_HEARTBEAT_SECONDS = 20.0
+NODE_HEARTBEAT_SECONDS = 30.0
+GOODBYE_SECONDS = 1.0
+
+Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
+
+
+class Mailbox:
+    """What waits for one node."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._whole: deque[message_pb2.Message] = deque()
+        self._signals = 0
+        self.takes_whole_messages = False
+
+    def put(self, message: message_pb2.Message | None) -> None:
+        """Add a message with its content, or None to say that there is one in the link state."""
+        with self._changed:
+            if message is not None:
+                self._whole.append(message)
+            self._signals += 1
+            self._changed.notify_all()
+
+    def take(self) -> message_pb2.Message | None:
+        """Return the oldest whole message."""
+        with self._changed:
+            return self._whole.popleft() if self._whole else None
+
+    @property
+    def signals(self) -> int:
+        """Return how often something was put in."""
+        return self._signals
+
+    def wait_beyond(self, signals: int, seconds: float) -> bool:
+        """Wait until more was put in; say whether it was."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._signals > signals, timeout=max(0.0, seconds))
+
+
+class PostOffice:
+    """Mailboxes of the nodes, and the replies that have arrived whole."""
+
+    def __init__(self) -> None:
+        self._boxes: defaultdict[int, Mailbox] = defaultdict(Mailbox)
+        self._arrived = threading.Condition()
+        self._whole_replies: dict[str, message_pb2.Message] = {}
+        self._expected: dict[str, int] = {}  # message id -> the node that may answer it with a whole reply
+        self._uploading: dict[str, tuple[str, set[str]]] = {}  # push session -> (answered message, missing objects)
+        self._ready = 0
+        self.closed = False
+
+    def box(self, node_id: int) -> Mailbox:
+        """Return the mailbox of a node."""
+        return self._boxes[node_id]
+
+    def close(self) -> None:
+        """Let go of all that wait."""
+        self.closed = True
+        for box in list(self._boxes.values()):
+            box.put(None)
+        self._announce()
+
+    def send_whole(self, message: message_pb2.Message) -> None:
+        """Hand a message with its content to the node's next pull."""
+        self._expected[message.metadata.message_id] = message.metadata.dst_node_id
+        self.box(message.metadata.dst_node_id).put(message)
+
+    def receive_whole(self, message: message_pb2.Message) -> bool:
+        """Take a reply with its content; say whether it was expected."""
+        answered = message.metadata.reply_to_message_id
+        if self._expected.pop(answered, None) != message.metadata.src_node_id:
+            return False
+        with self._arrived:
+            self._whole_replies[answered] = message
+        self._announce()
+        return True
+
+    def expect_objects(self, session: str, answered: str, missing: Iterable[str]) -> None:
+        """Note which objects of a reply are still to come."""
+        with self._arrived:
+            self._uploading[session] = (answered, set(missing))
+        self.object_arrived(session, "")
+
+    def object_arrived(self, session: str, object_id: str) -> None:
+        """Note an object; with the last one the reply is complete."""
+        with self._arrived:
+            if session not in self._uploading:
+                return
+            missing = self._uploading[session][1]
+            missing.discard(object_id)
+            if missing:
+                return
+            del self._uploading[session]
+        self._announce()
+
+    def take_whole_replies(self, message_ids: set[str]) -> list[message_pb2.Message]:
+        """Return the whole replies to these messages."""
+        with self._arrived:
+            return [self._whole_replies.pop(one) for one in message_ids & self._whole_replies.keys()]
+
+    def forget(self, message_ids: Iterable[str]) -> None:
+        """Expect no reply to these messages any more."""
+        with self._arrived:
+            for one in message_ids:
+                self._expected.pop(one, None)
+                self._whole_replies.pop(one, None)
+
+    def wait_for_reply(self, seconds: float) -> None:
+        """Wait until some reply is complete, at most so long."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: self._ready > 0, timeout=seconds)
+            self._ready = 0
+
+    def _announce(self) -> None:
+        with self._arrived:
+            self._ready += 1
+            self._arrived.notify_all()
+
+
+class HoldingServicer(FleetServicer):
+    """Flower's servicer that lets a pull wait for work, and takes whole messages where a node offers them."""
+
+    def __init__(self, factory: LinkStateFactory, office: PostOffice, *, keys_required: bool) -> None:
+        super().__init__(factory, factory.objectstore_factory, keys_required)
+        self._office = office
+
+    def PullMessages(  # noqa: N802 - Flower's name
+        self, request: fleet_pb2.PullMessagesRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.PullMessagesResponse:
+        """Answer with the next message, as soon as there is one."""
+        box = self._office.box(request.node.node_id)
+        box.takes_whole_messages = any(key == INLINE_HEADER for key, _ in context.invocation_metadata())
+        end = time.monotonic() + HOLD_SECONDS
+        while True:
+            seen = box.signals
+            if box.takes_whole_messages and context.is_active() and (message := box.take()):
+                return self._whole(request, message)
+            response = super().PullMessages(request, context)
+            if response.messages_list or self._office.closed:
+                return response
+            if not box.wait_beyond(seen, end - time.monotonic()) or not context.is_active():
+                return response
+
+    def _whole(
+        self, request: fleet_pb2.PullMessagesRequest, message: message_pb2.Message
+    ) -> fleet_pb2.PullMessagesResponse:
+        response = fleet_pb2.PullMessagesResponse(
+            messages_list=[message], message_object_trees=[message_pb2.ObjectTree()]
+        )
+        self.state_factory.state().store_traffic(
+            message.metadata.run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize()
+        )
+        return response
+
+    def PushMessages(  # noqa: N802 - Flower's name
+        self, request: fleet_pb2.PushMessagesRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.PushMessagesResponse:
+        """Take a reply: whole, or its description with the objects to follow."""
+        message = request.messages_list[0]
+        answered = message.metadata.reply_to_message_id
+        if request.message_object_trees and request.message_object_trees[0].object_id:
+            response = super().PushMessages(request, context)
+            self._office.expect_objects(response.session_id, answered, response.objects_to_push)
+            return response
+        if message.metadata.src_node_id != request.node.node_id or not self._office.receive_whole(message):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "nobody waits for this reply any more")
+        response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
+        self.state_factory.state().store_traffic(
+            message.metadata.run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize()
+        )
+        return response
+
+    def PushObject(  # noqa: N802 - Flower's name
+        self, request: message_pb2.PushObjectRequest, context: grpc.ServicerContext
+    ) -> message_pb2.PushObjectResponse:
+        """Take one object of a reply."""
+        response = super().PushObject(request, context)
+        self._office.object_arrived(request.session_id, request.object_id)
+        return response
+
+
+class FleetGrid(Grid):
+    """Messages to and from the nodes of one run, without a hop in between."""
+
+    def __init__(self, state: LinkState, run: Run, office: PostOffice) -> None:
+        self._state = state
+        self._run = run
+        self._office = office
+        self._whole: dict[str, Message] = {}  # sent whole and not answered yet
+        self._stored: set[str] = set()  # sent by way of the object store and not answered yet
+        self._arriving: dict[str, _Arrival] = {}
+        self._next_roll_call = 0.0
+
+    def set_run(self, run: Run) -> None:
+        """Change the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """Return the run."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> list[int]:
+        """Return the nodes that are online."""
+        return list(self._state.get_nodes(self._run.run_id))
+
+    def get_nodes(self) -> list[NodeInfo]:
+        """Return what is known of the nodes that are online."""
+        return list(self._state.get_node_info(node_ids=self.get_node_ids()))
+
+    def close(self) -> None:
+        """Do nothing: the fleet outlives its grid."""
+
+    def traffic_bytes(self) -> tuple[int, int]:
+        """Return what Flower's messages took so far in this run: down, up."""
+        run = self._state.get_run_info(run_ids=[self._run.run_id])[0]
+        return run.bytes_sent, run.bytes_recv
+
+    def wait_for_reply(self, seconds: float) -> None:
+        """Wait until some reply may be complete; not too long, as nobody announces the death of a node."""
+        self._office.wait_for_reply(min(seconds, SCAN_SECONDS))
+
+    def push_messages(self, messages: Iterable[Message]) -> list[str]:
+        """Send messages: whole to nodes that take them so, else by way of Flower's object store."""
+        return [self._push(message) for message in messages]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
+        """Return the replies that are complete, and an error for every message whose node has gone."""
+        wanted = set(message_ids)
+        replies = [message_from_proto(one) for one in self._office.take_whole_replies(wanted)]
+        replies += self._answers_of_the_dead(wanted - {one.metadata.reply_to_message_id for one in replies})
+        for reply in replies:
+            self._whole.pop(reply.metadata.reply_to_message_id, None)
+        return replies + self._pull_stored(wanted & self._stored)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
+        """Send messages and wait for all replies."""
+        waiting = set(self.push_messages(messages)) - {""}
+        end = time.monotonic() + (timeout if timeout is not None else math.inf)
+        replies: list[Message] = []
+        while waiting and (left := end - time.monotonic()) > 0:
+            arrived = self.pull_messages(waiting)
+            replies += arrived
+            waiting -= {one.metadata.reply_to_message_id for one in arrived}
+            if waiting and not arrived:
+                self.wait_for_reply(left)
+        self.forget(waiting)
+        return replies
+
+    def forget(self, message_ids: set[str]) -> None:
+        """Give up waiting for replies."""
+        self._office.forget(message_ids)
+        self._state.delete_messages(message_ins_ids=message_ids & self._stored)
+        self._stored -= message_ids
+        for one in message_ids:
+            self._whole.pop(one, None)
+            self._arriving.pop(one, None)
+
+    def _push(self, message: Message) -> str:
+        box = self._office.box(message.metadata.dst_node_id)
+        if box.takes_whole_messages and _array_bytes(message) <= INLINE_LIMIT_BYTES:
+            message.metadata.__dict__["_message_id"] = uuid4().hex
+            self._whole[message.metadata.message_id] = message
+            self._office.send_whole(message_to_proto(message))
+            return message.metadata.message_id
+        stored = self._store(message)
+        if stored:
+            self._stored.add(stored)
+            box.put(None)
+        return stored
+
+    def _store(self, message: Message) -> str:
+        """Put a message into Flower's link state: its objects first, so that no node sees it without them."""
+        run_id = self._run.run_id
+        with no_object_id_recompute():
+            message.metadata.__dict__["_message_id"] = message.object_id
+            tree, objects = get_object_tree(message), get_all_nested_objects(message)
+            session = self._state.start_session(run_id)
+            for object_id in self._state.preregister_object_tree(tree, session):
+                self._state.store_object(run_id, session, object_id, objects[object_id].deflate())
+        stored = self._state.store_message_ins(remove_content_from_message(message))
+        if stored is None:
+            self._state.object_store.delete(message.metadata.message_id)
+        return stored or ""
+
+    def _pull_stored(self, message_ids: set[str]) -> list[Message]:
+        if unheard := message_ids - self._arriving.keys():
+            for described in self._state.get_message_res(message_ids=unheard, run_id=self._run.run_id):
+                tree = self._state.object_store.get_object_tree(described.metadata.message_id)
+                to_come = [one.object_id for one in iterate_object_tree(tree)]
+                arrival = _Arrival(described.metadata.message_id, to_come, {})
+                self._arriving[described.metadata.reply_to_message_id] = arrival
+        complete = [one for one in message_ids & self._arriving.keys() if self._fetch(self._arriving[one])]
+        replies = [self._arriving.pop(one).inflate() for one in complete]
+        self._state.delete_messages(message_ins_ids=set(complete))
+        self._stored.difference_update(complete)
+        return replies
+
+    def _fetch(self, arrival: _Arrival) -> bool:
+        """Take the objects of a reply that are there; say whether these were the last."""
+        while arrival.to_come:
+            content = self._state.get_object(self._run.run_id, arrival.to_come[-1])
+            if not content:
+                return False
+            arrival.contents[arrival.to_come.pop()] = content
+        self._state.object_store.delete(arrival.message_id)
+        return True
+
+    def _answers_of_the_dead(self, message_ids: set[str]) -> list[Message]:
+        """Answer in place of nodes that are no longer online; asked only now and then, as it takes time."""
+        if time.monotonic() < self._next_roll_call:
+            return []
+        self._next_roll_call = time.monotonic() + SCAN_SECONDS
+        online = set(self.get_node_ids())
+        gone = [one for one in message_ids & self._whole.keys() if self._whole[one].metadata.dst_node_id not in online]
+        self._office.forget(gone)
+        error = Error(ErrorCode.NODE_UNAVAILABLE, "the client has left or no longer shows signs of life")
+        return [Message(error, reply_to=self._whole[one]) for one in gone]
+
+
+@dataclass
+class _Arrival:
+    """A reply of which some objects may still be on their way."""
+
+    message_id: str
+    to_come: list[str]
+    contents: dict[str, bytes]
+
+    def inflate(self) -> Message:
+        message = inflate_object_from_contents(self.message_id, self.contents)
+        assert isinstance(message, Message)
+        message.metadata.__dict__["_message_id"] = self.message_id
+        return message
+
+
+class Fleet:
+    """The gRPC server that nodes connect to."""
+
+    def __init__(
+        self,
+        listen: str,
+        *,
+        certificates: Certificates | None = None,
+        node_keys: Mapping[str, ec.EllipticCurvePublicKey] | None = None,
+    ) -> None:
+        require_known_flower()
+        _, self._factory = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())
+        self._state = self._factory.state()
+        self._office = PostOffice()
+        for name, key in (node_keys or {}).items():
+            self._state.create_node(
+                NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), NODE_HEARTBEAT_SECONDS, name=name
+            )
+        servicer = HoldingServicer(self._factory, self._office, keys_required=node_keys is not None)
+        self._server = _grpc_server(listen, servicer, self._factory, certificates)
+        self.address: str = self._server.bound_address
+
+    def __enter__(self) -> Fleet:
+        self._server.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._office.close()
+        self._server.stop(GOODBYE_SECONDS).wait()
+
+    @contextmanager
+    def run(self, configuration: dict[str, bool | float | int | str]) -> Iterator[FleetGrid]:
+        """Open a run with the configuration that nodes will be told, for as long as the context lasts."""
+        run, task_id = self._create_run(configuration)
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run.run_id, SUPERLINK_NODE_ID
+        over = threading.Event()
+
+        def show_signs_of_life() -> None:
+            while not over.wait(TASK_HEARTBEAT_SECONDS):
+                self._state.acknowledge_task_heartbeat(task_id)
+
+        threading.Thread(target=show_signs_of_life, daemon=True).start()
+        outcome = SubStatus.FAILED
+        try:
+            yield FleetGrid(self._state, run, self._office)
+            outcome = SubStatus.COMPLETED
+        finally:
+            over.set()
+            self._state.finish_task(task_id, outcome, "")
+
+    def _create_run(self, configuration: dict[str, bool | float | int | str]) -> tuple[Run, int]:
+        bundle = _bundle(configuration)
+        digest = hashlib.sha256(bundle).hexdigest()
+        self._state.store_fab(Fab(digest, bundle, {}))
+        run_id = self._state.create_run(
+            APP_ID,
+            APP_VERSION,
+            digest,
+            configuration,
+            NOOP_FEDERATION_ID,
+            None,
+            NOOP_FLWR_AID,
+            TaskType.SERVER_APP,
+        )
+        run = self._state.get_run_info(run_ids=[run_id])[0]
+        task_id = run.primary_task_id
+        if task_id is None or not (self._state.claim_task(task_id) and self._state.activate_task(task_id)):
+            raise RuntimeError("Flower's link state did not let the run start")
+        return run, task_id
+
+
+def _grpc_server(
+    listen: str, servicer: HoldingServicer, factory: LinkStateFactory, certificates: Certificates | None
+) -> grpc.Server:
+    interceptors = [
+        RpcErrorTranslationServerInterceptor(),
+        NodeAuthServerInterceptor(factory),
+        create_fleet_runtime_version_server_interceptor(),
+    ]
+    try:
+        return generic_create_grpc_server(
+            servicer_and_add_fn=(servicer, add_FleetServicer_to_server),
+            server_address=listen,
+            max_message_length=GRPC_MAX_MESSAGE_LENGTH,
+            certificates=certificates,
+            interceptors=interceptors,
+        )
+    except SystemExit as error:  # flwr's way to say that the port is taken
+        raise UserError(f"--listen {listen}: {error}") from None
+    except (RuntimeError, ValueError, OSError) as error:
+        raise UserError(f"--listen {listen}: cannot listen there ({error})") from None
+
+
+def _bundle(configuration: Mapping[str, object]) -> bytes:
+    """Return Flower's bundle of the app: its description alone, as every node runs the code it has installed."""
+    defaults = "".join(f'{key} = ""\n' for key in configuration)
+    description = f"""
+[project]
+name = "{APP_NAME}"
+version = "{APP_VERSION}"
+[tool.flwr.app]
+publisher = "{APP_NAME}"
+[tool.flwr.app.components]
+serverapp = "server.app:app"
+clientapp = "client.app:app"
+[tool.flwr.app.config]
+{defaults}"""
+    return build_fab_from_files({"pyproject.toml": description.encode()})[0]
+
+
+def _array_bytes(message: Message) -> int:
+    return sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
+
+
+def read_certificates(authority: Path, certificate: Path, key: Path) -> Certificates:
+    """Read the three files that TLS needs on the server's side."""
+    return _read(authority), _read(certificate), _read(key)
+
+
+def read_node_keys(folder: Path) -> dict[str, ec.EllipticCurvePublicKey]:
+    """Read NAME.pub of every client that may join."""
+    keys = {}
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            key = load_ssh_public_key(_read(path))
+        except ValueError as error:
+            raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
+        if not isinstance(key, ec.EllipticCurvePublicKey):
+            raise UserError(f"{path} is not an elliptic-curve key; make one with ssh-keygen -t ecdsa -b 384")
+        keys[path.stem] = key
+    if not keys:
+        raise UserError(f"--client-keys {folder}: there is no NAME.pub in it, so nobody could join")
+    return keys
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None

@@ -1,0 +1,59 @@
+"""Client processes on this machine, for a whole federation in one command."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import torch
+
+LEAVE_SECONDS = 8.0
+
+
+@contextmanager
+def local_clients(
+    address: str, clients: int, *, data: Path | None, logs: Path
+) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start one process a client; they leave with this context, and with this process however it ends."""
+    logs.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        processes = [stack.enter_context(_client(address, index, clients, data, logs)) for index in range(clients)]
+        yield processes
+        for process in processes:
+            process.terminate()
+
+
+@contextmanager
+def _client(address: str, index: int, clients: int, data: Path | None, logs: Path) -> Iterator[subprocess.Popen[bytes]]:
+    threads = max(1, (os.cpu_count() or 1) // clients)
+    command = [sys.executable, "-m", "client", "join", address, "--insecure", "--partition", f"{index}/{clients}"]
+    command += ["--device", _device(index), "--threads", str(threads), "--leave-with-parent"]
+    command += ["--data", str(data)] if data else []
+    # The environment says it too, as some of torch's threads are started before an option is read.
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with (logs / f"client-{index}.log").open("wb") as log:
+        # Our end of the pipe closes with this process, even when it is killed: then the client leaves.
+        process = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(LEAVE_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def _device(index: int) -> str:
+    """Deal out the GPUs, if there are any, in turns."""
+    count = torch.cuda.device_count()
+    return f"cuda:{index % count}" if count else "auto"

@@ -1,0 +1,361 @@
+"""The Flower strategy that runs any of the algorithms in this package.
+
+It is a `flwr.serverapp.strategy.Strategy` like Flower's own, so it fits into an app of one's own; see docs/flower.md.
+Two things differ from them. The mean is uniform, never weighted by examples: weights would break the zero sum of the
+control variates. And clients are known by names of their own, not by the connection they happen to have, because a
+message says of which round the client's upload was counted last.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
+
+from common.aggregate import RunningMean
+from common.errors import UserError
+from common.experiment import Experiment
+from common.sparsity import density_of
+from common.types import BITS_A_VALUE, RoundRecord, ServerState
+from common.wire import (
+    MessageError,
+    Report,
+    pack_order,
+    pack_state,
+    payload_bytes,
+    unpack_evaluation,
+    unpack_introduction,
+    unpack_report,
+    unpack_state,
+)
+
+SHORTEST_WAIT_SECONDS = 0.02
+LONGEST_WAIT_SECONDS = 1.0
+SECONDS_BETWEEN_NOTICES = 10.0
+
+Say = Callable[[str], None]
+
+
+@runtime_checkable
+class PromptGrid(Protocol):
+    """What our own grid can do beyond Flower's: tell when a reply may be there, and count bytes."""
+
+    def wait_for_reply(self, seconds: float) -> None:
+        """Return when some reply may be complete, or after this time."""
+
+    def forget(self, message_ids: set[str]) -> None:
+        """Give up waiting for replies to these messages."""
+
+    def traffic_bytes(self) -> tuple[int, int]:
+        """Return what Flower's messages took so far, down and up."""
+
+
+class FederationError(UserError):
+    """The clients cannot do what the run asks of them."""
+
+
+@dataclass
+class Tally:
+    """What a round has brought so far."""
+
+    mean: RunningMean = field(default_factory=RunningMean)
+    counted: list[str] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
+    payload_bytes_up: int = 0
+    longest_training_seconds: float = 0.0
+
+    def add(self, report: Report, payload: int) -> None:
+        """Count one upload."""
+        self.mean.add(report.upload)
+        self.counted.append(report.client)
+        self.payload_bytes_up += payload
+        self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
+
+
+class Roster:
+    """Who takes part: clients by name, and the nodes behind which they are now."""
+
+    def __init__(self, say: Say) -> None:
+        self.nodes: dict[str, int] = {}
+        self.refusals: dict[str, str] = {}
+        self._say = say
+        self._asked: dict[str, int] = {}  # message id -> node
+        self._known: set[int] = set()
+
+    def update(self, grid: Grid) -> None:
+        """Ask new nodes for their client's name, and drop those that have gone."""
+        online = set(grid.get_node_ids())
+        for name in [name for name, node in self.nodes.items() if node not in online]:
+            self._say(f"{name} has left")
+            del self.nodes[name]
+        new = sorted(online - self._known)
+        self._known = online
+        questions = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
+        self._asked |= {one: node for one, node in zip(grid.push_messages(questions), new, strict=True) if one}
+        for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
+            self._welcome(self._asked.pop(reply.metadata.reply_to_message_id), reply)
+
+    def gather(self, grid: Grid, count: int) -> None:
+        """Wait until that many clients are there, and say who is missing while they are not."""
+        next_notice = time.monotonic() + 1.0
+        while True:
+            self.update(grid)
+            if len(self.nodes) >= count:
+                return
+            if time.monotonic() >= next_notice:
+                next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES
+                self._say(self._missing(count))
+            if isinstance(grid, PromptGrid):
+                grid.wait_for_reply(0.1)
+            else:
+                time.sleep(0.5)
+
+    def _welcome(self, node: int, reply: Message) -> None:
+        if reply.has_error():
+            self._say(f"a client cannot take part: {reply.error.reason}")
+            return
+        try:
+            name = unpack_introduction(reply.content)
+        except MessageError as error:
+            self._say(f"node {node} does not answer as one of our clients: {error}")
+            return
+        if self.nodes.get(name, node) != node:
+            self._say(f"a second client calls itself {name}; it is left out: give each a --name of its own")
+            return
+        self.nodes[name] = node
+
+    def _missing(self, count: int) -> str:
+        here = sorted(self.nodes)
+        usual = [f"client-{index}" for index in range(count)]
+        absent = [name for name in usual if name not in self.nodes]
+        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) else ""
+        return f"waiting for clients: {len(here)} of {count} are here{who}"
+
+
+class AlgorithmStrategy(Strategy):
+    """Runs an experiment's algorithm on the clients of a Flower grid.
+
+    A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
+    asked for again. `on_round` is called with every round's record, `say` with what an operator should know.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        initial: ServerState,
+        *,
+        minimum_clients: int | None = None,
+        deadline_seconds: float | None = None,
+        evaluate_on_clients: bool = False,
+        on_round: Callable[[RoundRecord], None] | None = None,
+        say: Say = print,
+    ) -> None:
+        self.experiment = experiment
+        self.algorithm = experiment.algorithm
+        self.state = self.algorithm.initial_state(initial)
+        self.roster = Roster(say)
+        self._minimum_clients = minimum_clients or experiment.clients
+        self._deadline_seconds = deadline_seconds
+        self._evaluate_on_clients = evaluate_on_clients
+        self._on_round = on_round
+        self._say = say
+        self._counted: dict[str, int] = {}  # name -> the last round in which it was counted
+        self._averages: dict[int, Tensor] = {}  # of rounds that some counted client may not have settled yet
+        self._payload_bytes_down = 0
+        self._bits_up = 0.0
+        self._tally = Tally()
+
+    @property
+    def initial_arrays(self) -> ArrayRecord:
+        """Return the state before the first round, for `start`."""
+        return pack_state(self.state)
+
+    def summary(self) -> None:
+        """Say what is about to run."""
+        name = type(self.algorithm).__name__
+        self._say(f"{self.experiment.name}: {name}, {self.experiment.clients} clients, {self.experiment.rounds} rounds")
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the plan and the state, one message a client."""
+        plan = self.experiment.plan(server_round)
+        self._payload_bytes_down = 0
+        for name, node in self.roster.nodes.items():
+            counted = self._counted.get(name, 0)
+            own = self._own_arrays(arrays, counted, server_round)
+            self._payload_bytes_down += payload_bytes(own)
+            yield Message(pack_order(own, plan, counted), node, MessageType.TRAIN, group_id=str(server_round))
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Decode and add each upload as it comes; the next state, or None where too few were counted."""
+        tally = self._tally = Tally()
+        names = {node: name for name, node in self.roster.nodes.items()}
+        for reply in replies:
+            self._count(reply, names.get(reply.metadata.src_node_id, ""), server_round)
+        if len(tally.counted) < self._minimum_clients:
+            return None, None
+        plan = self.experiment.plan(server_round)
+        participation = len(tally.counted) / self.experiment.clients
+        self.state = self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation)
+        self._remember(server_round, tally.counted)
+        return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the model as it would be kept, if clients are asked for their loss."""
+        if not self._evaluate_on_clients:
+            return
+        content = pack_order(pack_state(self.algorithm.evaluated(self.state)), self.experiment.plan(server_round), 0)
+        for node in self.roster.nodes.values():
+            yield Message(content, node, MessageType.EVALUATE, group_id=str(server_round))
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """Return the mean of the clients' losses: the objective of the paper."""
+        losses = [unpack_evaluation(reply.content) for reply in replies if reply.has_content()]
+        return MetricRecord({"train_loss": sum(losses) / len(losses)}) if losses else None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Run all rounds; `timeout` is the deadline of a round where none was given."""
+        self.summary()
+        self.state = unpack_state(initial_arrays, self.state)
+        result, arrays = Result(), initial_arrays
+        deadline = self._deadline_seconds or timeout
+        self.roster.gather(grid, self.experiment.clients)
+        for number in range(1, num_rounds + 1):
+            started, traffic = time.perf_counter(), _traffic(grid)
+            density_down = density_of(self.state.model).item()
+            arrays = self._train(grid, number, arrays, train_config or ConfigRecord(), deadline)
+            seconds = time.perf_counter() - started
+            traffic_bytes = [now - then for now, then in zip(_traffic(grid), traffic, strict=True)]
+            result.arrays = arrays
+            metrics: dict[str, float] = {}
+            questions = self.configure_evaluate(number, arrays, evaluate_config or ConfigRecord(), grid)
+            if on_clients := self.aggregate_evaluate(number, self._exchange(grid, questions, deadline)):
+                result.evaluate_metrics_clientapp[number] = on_clients
+                metrics |= _numbers(on_clients)
+            if evaluate_fn and (here := evaluate_fn(number, arrays)):
+                result.evaluate_metrics_serverapp[number] = here
+                metrics |= _numbers(here)
+            self._report(number, seconds, density_down, traffic_bytes, metrics)
+        return result
+
+    def _train(
+        self, grid: Grid, number: int, arrays: ArrayRecord, config: ConfigRecord, deadline: float
+    ) -> ArrayRecord:
+        """Ask for a round until enough clients were counted in it."""
+        while True:
+            self.roster.update(grid)
+            orders = self.configure_train(number, arrays, config, grid)
+            new, _ = self.aggregate_train(number, self._exchange(grid, orders, deadline))
+            if new is not None:
+                return new
+            reasons = "; ".join(f"{name}: {why}" for name, why in self._tally.refused.items())
+            if len(self.roster.nodes) - len(self._tally.refused) < self._minimum_clients and reasons:
+                raise FederationError(f"round {number} cannot be done: {reasons}")
+            self._say(
+                f"round {number}: only {len(self._tally.counted)} of at least {self._minimum_clients} clients "
+                f"answered{f' ({reasons})' if reasons else ''}; asking again"
+            )
+            self.roster.gather(grid, self._minimum_clients)
+
+    def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
+        """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
+        waiting = set(grid.push_messages(messages)) - {""}
+        end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
+        while waiting and (left := end - time.monotonic()) > 0:
+            arrived = False
+            for reply in grid.pull_messages(waiting):
+                arrived = True
+                waiting.discard(reply.metadata.reply_to_message_id)
+                yield reply
+            if arrived:
+                wait = SHORTEST_WAIT_SECONDS
+            elif isinstance(grid, PromptGrid):
+                grid.wait_for_reply(left)
+            else:
+                time.sleep(min(wait, left))
+                wait = min(1.3 * wait, LONGEST_WAIT_SECONDS)
+        if waiting and isinstance(grid, PromptGrid):
+            grid.forget(waiting)
+
+    def _own_arrays(self, arrays: ArrayRecord, counted: int, number: int) -> ArrayRecord:
+        """Return the shared arrays, or for a client that missed rounds, with the average that it has to settle with."""
+        if counted in (0, number - 1) or counted not in self._averages:
+            return arrays
+        return pack_state(self.state, average=self._averages[counted])
+
+    def _count(self, reply: Message, name: str, number: int) -> None:
+        """Add a reply to the tally, or note why not."""
+        if reply.has_error():
+            self._tally.refused[name] = str(reply.error.reason)
+            return
+        try:
+            report = unpack_report(reply.content, self.state)
+            if (report.client, report.round) != (name, number):
+                raise MessageError(f"an upload of {report.client!r} for round {report.round}")
+        except MessageError as error:
+            self._tally.refused[name] = str(error)
+            return
+        if name not in self._tally.counted:
+            self._tally.add(report, payload_bytes(reply.content))
+
+    def _remember(self, number: int, counted: Iterable[str]) -> None:
+        """Keep a round's average until all that were counted in it have been counted in a later one."""
+        self._counted |= dict.fromkeys(counted, number)
+        self._averages[number] = self.state.model
+        still_open = set(self._counted.values())
+        self._averages = {one: average for one, average in self._averages.items() if one in still_open}
+
+    def _report(
+        self, number: int, seconds: float, density_down: float, traffic: list[int], metrics: dict[str, float]
+    ) -> None:
+        tally, plan = self._tally, self.experiment.plan(number)
+        clients = len(tally.counted)
+        self._bits_up += BITS_A_VALUE * tally.mean.values / clients
+        absent = [name for name in self.roster.nodes if name not in tally.counted]
+        record = RoundRecord(
+            round=number,
+            local_steps=plan.local_steps,
+            clients_counted=clients,
+            clients_missing={name: tally.refused.get(name, "no answer before the deadline") for name in absent},
+            paper_bits_up=self._bits_up,
+            density_up=tally.mean.model_values / (clients * self.state.model.shape[-1]),
+            density_down=density_down,
+            control_sum_norm=None,
+            seconds=seconds,
+            seconds_by_phase={"training": tally.longest_training_seconds},
+            payload_bytes_up=tally.payload_bytes_up,
+            payload_bytes_down=self._payload_bytes_down,
+            message_bytes_down=traffic[0] or None,
+            message_bytes_up=traffic[1] or None,
+            metrics=metrics,
+        )
+        if self._on_round:
+            self._on_round(record)
+
+
+def _traffic(grid: Grid) -> tuple[int, int]:
+    return grid.traffic_bytes() if isinstance(grid, PromptGrid) else (0, 0)
+
+
+def _numbers(metrics: MetricRecord) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, (int, float))}
