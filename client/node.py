@@ -299,7 +299,7 @@ class ResidentNode:
                 idle = min(1.3 * idle, LONGEST_IDLE_SECONDS)
 
     def _answer(self, connection: Connection, message: Message, tree: message_pb2.ObjectTree) -> None:
-        came_whole = message.has_content()
+        came_whole = not tree.object_id  # else it is a description of objects to fetch
         whole = message if came_whole else connection.content(message, tree)
         run_id = message.metadata.run_id
         if run_id not in self._contexts:

@@ -279,7 +279,7 @@ class AlgorithmStrategy(Strategy):
 
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
         """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
-        waiting = set(grid.push_messages(messages)) - {""}
+        waiting = set(grid.push_messages(list(messages))) - {""}  # a list: Flower's grid goes over it twice
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
         while waiting and (left := end - time.monotonic()) > 0:
             arrived = False
