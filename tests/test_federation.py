@@ -1,0 +1,56 @@
+"""Real federations: client processes, gRPC, the strategy on Flower's Fleet API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from common import plugins
+from common.algorithm import Algorithm
+from common.experiment import load_experiment
+from server.fleet import Fleet
+from server.simulate import Simulation
+from tests.processes import CPU, clients, deploy, load
+
+NAMES = plugins.available(Algorithm.plugin_package)
+CLIENTS = 3
+ROUNDS = 10
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    """Three client processes that stay for one run after the other."""
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, CLIENTS, tmp_path_factory.mktemp("logs")):
+        yield fleet
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) -> None:
+    settings = [f"algorithm.name={name}", f"clients={CLIENTS}", f"rounds={ROUNDS}", "schedule.period=4"]
+    experiment = load_experiment("digits", settings)
+    state, records = deploy(fleet, experiment)
+    simulation = Simulation(experiment, load(experiment), CPU)
+    expected = list(simulation.rounds())
+    model = simulation.state.model
+    assert float((state.model - model).norm() / model.norm()) < 1e-5
+    assert [record.clients_counted for record in records] == [CLIENTS] * ROUNDS
+    assert [record.local_steps for record in records] == [record.local_steps for record in expected]
+    assert records[-1].paper_bits_up == pytest.approx(expected[-1].paper_bits_up, rel=1e-3)
+
+
+def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fleet) -> None:
+    settings = [f"clients={CLIENTS}", "rounds=6", "schedule.period=4"]
+    exact_state, exact = deploy(fleet, load_experiment("digits", settings))
+    experiment = load_experiment("digits", [*settings, "codec.precision=bfloat16"])
+    state, rounded = deploy(fleet, experiment)
+    simulation = Simulation(experiment, load(experiment), CPU)
+    list(simulation.rounds())
+    assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
+    assert not state.model.equal(exact_state.model)
+    places = -(-650 // 8)
+    framing = 4 * 4 + 1
+    assert exact[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
+    assert rounded[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
+    assert (exact[-1].message_bytes_up or 0) > (exact[-1].payload_bytes_up or 0)
