@@ -20,6 +20,7 @@ from client.round import Part, Participant
 from common.device import choose_device
 from common.errors import UserError
 from common.flower import quiet_flower
+from common.memory import keep_freed_memory
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -61,6 +62,7 @@ def join(
 ) -> None:
     """Join the federation of the server at SERVER:PORT, and stay until told to leave (Ctrl-C, SIGTERM)."""
     quiet_flower()
+    keep_freed_memory()
     link = Link.choose(server, insecure=insecure, certificate=certificate, key=key)
     choose_device(device)  # say now what is wrong with it, not when the server first asks
     if threads is not None:

@@ -17,6 +17,7 @@ from client.round import Part, Participant, Station
 from common.data import DataFolder
 from common.device import choose_device
 from common.errors import UserError
+from common.flower import CLIENT_FAILED
 from common.wire import (
     MessageError,
     pack_evaluation,
@@ -26,7 +27,6 @@ from common.wire import (
     unpack_run,
 )
 
-CLIENT_FAILED = 10_001  # an error code of ours, beyond Flower's own
 ParticipantFor = Callable[[Context], Participant]
 
 

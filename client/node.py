@@ -2,7 +2,8 @@
 
 To the server it is a SuperNode, with three differences. It keeps data, model and control variate in memory between
 messages. It runs only the code that is installed on its own machine, never what a server ships. And where the server
-is ours, a small message comes and goes in one request each, with its content, instead of one request an object.
+is ours, a message comes and goes with its content, in one request each or in pieces of a few MB, instead of in one
+request for each of its objects.
 """
 
 from __future__ import annotations
@@ -38,7 +39,6 @@ from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.node_pb2 import Node
 from flwr.proto.run_pb2 import GetRunRequest
 from flwr.supercore.date import now
-from flwr.supercore.grpc import create_channel
 from flwr.supercore.heartbeat import HeartbeatSender
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -51,7 +51,8 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from common.errors import UserError
-from common.flower import APP_ID, APP_VERSION, INLINE_HEADER, INLINE_LIMIT_BYTES, require_known_flower
+from common.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
+from common.wire import Assembly, cut, piece, pieces_to_come
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0
@@ -96,8 +97,7 @@ class Connection:
         self._private_key = private_key
         self._public_key = public_key_to_bytes(private_key.public_key())
         self._registers_itself = link.private_key is None
-        insecure = link.root_certificates is None
-        self._channel = create_channel(link.address, insecure, link.root_certificates)
+        self._channel = _channel(link)
         self._stub = FleetStub(self._channel)
         self._version = RuntimeVersionMetadata.from_local_component("SuperNode").append_to_grpc_metadata(())
         self._heartbeat = HeartbeatSender(self._send_heartbeat)
@@ -138,6 +138,15 @@ class Connection:
             return None
         return message_from_proto(response.messages_list[0]), response.message_object_trees[0]
 
+    def pieces(self, message: Message) -> Message:
+        """Fetch the rest of a message that came with the first piece of its payload."""
+        metadata = message.metadata
+        assembly = Assembly(message.content)
+        for number in sorted(assembly.missing):
+            assembly.add(number, self._pull_object(metadata.run_id, f"{metadata.message_id}:{number}"))
+        message.content = assembly.content()
+        return message
+
     def content(self, message: Message, tree: message_pb2.ObjectTree) -> Message:
         """Fetch the objects of a message that came without them."""
         run_id, message_id = message.metadata.run_id, message.metadata.message_id
@@ -157,9 +166,15 @@ class Connection:
         return whole
 
     def push_whole(self, reply: Message, seconds: float) -> None:
-        """Send a reply with its content, in one request."""
-        reply.metadata.__dict__["_message_id"] = reply.metadata.reply_to_message_id
+        """Send a reply with its content: in one request, or what does not fit in pieces after it."""
+        answered = reply.metadata.reply_to_message_id
+        reply.metadata.__dict__["_message_id"] = answered
+        data = b""
+        if reply.has_content():
+            reply.content, data = cut(reply.content)
         self._push(reply, message_pb2.ObjectTree(), seconds)
+        for number in pieces_to_come(reply.content) if data else ():
+            self._push_object(reply.metadata.run_id, "", f"{answered}:{number}", piece(data, number))
 
     def push_objects(self, reply: Message, seconds: float) -> None:
         """Send a reply as Flower does: its description first, then object by object."""
@@ -236,7 +251,7 @@ class Connection:
             (PUBLIC_KEY_HEADER, self._public_key),
             (TIMESTAMP_HEADER, timestamp),
             (SIGNATURE_HEADER, sign_message(self._private_key, timestamp.encode("ascii"))),
-            (INLINE_HEADER, "1"),
+            (WHOLE_MESSAGES_HEADER, "1"),
         ]
 
 
@@ -273,7 +288,9 @@ class ResidentNode:
                 self._serve(self._connection)
             except NodeStoppedError:
                 pass
-            except (grpc.RpcError, MissingObjectError) as error:
+            except UserError:
+                raise
+            except Exception as error:  # whatever it was, a client that stays is worth more than one that ends
                 self._say(f"{self._reason(error)}; trying again in {wait:g} s")
                 self._stopping.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
@@ -300,7 +317,7 @@ class ResidentNode:
 
     def _answer(self, connection: Connection, message: Message, tree: message_pb2.ObjectTree) -> None:
         came_whole = not tree.object_id  # else it is a description of objects to fetch
-        whole = message if came_whole else connection.content(message, tree)
+        whole = connection.pieces(message) if came_whole else connection.content(message, tree)
         run_id = message.metadata.run_id
         if run_id not in self._contexts:
             self._contexts = {run_id: connection.context(run_id, self._node_config)}
@@ -309,14 +326,14 @@ class ResidentNode:
         seconds = time.monotonic() - started
         if reply.has_error():
             self._say(f"cannot do what the server asks: {reply.error.reason}")
-        if came_whole and _size(reply) <= INLINE_LIMIT_BYTES:
+        if came_whole:
             connection.push_whole(reply, seconds)
         else:
             connection.push_objects(reply, seconds)
 
     def _reason(self, error: Exception) -> str:
         if not isinstance(error, grpc.RpcError):
-            return str(error)
+            return f"something went wrong here ({error!r})"
         code, details = error.code(), error.details() or ""
         from flwr.supercore.error import FlowerError  # slow to import, and rarely wanted
 
@@ -334,10 +351,11 @@ class ResidentNode:
         return f"lost the server at {self._link.address} ({code.name}: {details})"
 
 
-def _size(reply: Message) -> int:
-    if not reply.has_content():
-        return 0
-    return sum(len(array.data) for record in reply.content.array_records.values() for array in record.values())
+def _channel(link: Link) -> grpc.Channel:
+    options = list(CHANNEL_OPTIONS)
+    if link.root_certificates is None:
+        return grpc.insecure_channel(link.address, options)
+    return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
 
 
 def _read_bytes(path: Path, option: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -32,8 +33,10 @@ class RunningMean:
                 continue
             row = vector.cpu() if vector.dim() == 1 else vector.cpu().sum(dim=0, dtype=torch.float64)
             if name not in self._sums:
-                self._sums[name] = torch.zeros_like(row, dtype=torch.float64)
-            self._sums[name] += row
+                self._sums[name] = row.to(torch.float64, copy=True)
+            else:
+                total = self._sums[name].numpy()
+                np.add(total, row.numpy(), out=total)  # torch would convert the row in memory of its own first
 
     def _count_values(self, upload: Upload) -> None:
         nonzeros = int(torch.count_nonzero(upload.model))
@@ -43,6 +46,7 @@ class RunningMean:
             self.values += int(torch.count_nonzero(upload.control_change))
 
     def mean(self) -> Upload:
-        """Return the mean of what was added."""
-        means = {name: (total / self.clients).to(self._dtype) for name, total in self._sums.items()}
+        """Return the mean of what was added; the sum is used up by it."""
+        sums, self._sums = self._sums, {}  # they are large: not to be kept until somebody forgets this object
+        means = {name: total.div_(self.clients).to(self._dtype) for name, total in sums.items()}
         return Upload(model=means["model"], control_change=means.get("control_change"), buffers=means.get("buffers"))

@@ -1,14 +1,15 @@
 """A vector <-> bytes: lossless, little-endian, checked when read.
 
-    byte 0          form: bit 0 set = only nonzero values are written, bit 1 set = values are bfloat16, else float32
+    4 bytes         form: bit 0 set = only nonzero values are written, bit 1 set = values are bfloat16, else float32
     ceil(d/8) bytes only if bit 0: one bit a place, the first place in the lowest bit; set = nonzero; unused bits are 0
     the rest        the values, in order: all d of them, or those whose bit is set
 
-[0, 0, -2.0, 0] in float32 is 01 | 04 | 00 00 00 c0. The size d is not written: the receiver knows it.
+[0, 0, -2.0, 0, 0, 0] in float32 is 01 00 00 00 | 04 | 00 00 00 c0. The size d is not written: the receiver knows it.
 """
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 import numpy as np
@@ -20,19 +21,23 @@ from common.types import Precision
 
 _NONZEROS_ONLY = 1
 _BFLOAT16 = 2
+_FORM = struct.Struct("<I")
 
 
 class DecodeError(ValueError):
     """Bytes that are no encoded vector of the expected size."""
 
 
-def encode(vector: Tensor, precision: Precision = "float32") -> bytes:
-    """Write a float32 vector, in the shorter of the two forms; for bfloat16 its values must be rounded already."""
+def encode(vector: Tensor, precision: Precision = "float32") -> list[bytes | memoryview]:
+    """Write a float32 vector, in the shorter of the two forms; for bfloat16 its values must be rounded already.
+
+    The bytes come in parts, to be joined once, as some of them are the vector's own memory.
+    """
     values: NDArray[Any] = vector.numpy(force=True)
     nonzero = values != 0
     form = 0
     width = 2 if precision == "bfloat16" else 4
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     if (values.size + 7) // 8 + width * np.count_nonzero(nonzero) < width * values.size:
         form |= _NONZEROS_ONLY
         parts.append(np.packbits(nonzero, bitorder="little").tobytes())
@@ -40,15 +45,20 @@ def encode(vector: Tensor, precision: Precision = "float32") -> bytes:
     if precision == "bfloat16":
         form |= _BFLOAT16
         values = (np.ascontiguousarray(values).view(np.uint32) >> 16).astype("<u2")
-    return b"".join([bytes([form]), *parts, values.tobytes()])
+    return [_FORM.pack(form), *parts, np.ascontiguousarray(values).data.cast("B")]
 
 
 def decode(data: bytes | memoryview, size: int) -> Tensor:
-    """Read a vector of the given size; refuse anything that `encode` could not have written, and what is not finite."""
+    """Read a vector of the given size; refuse anything that `encode` could not have written, and what is not finite.
+
+    Where the bytes are in memory that may be written, the vector may be a view of them.
+    """
     view = memoryview(data)
-    if not view or view[0] > _NONZEROS_ONLY | _BFLOAT16:
-        raise DecodeError("unknown form" if view else "no bytes at all")
-    form, rest = view[0], view[1:]
+    if len(view) < _FORM.size:
+        raise DecodeError("too short to say in what form it is")
+    (form,), rest = _FORM.unpack_from(view), view[_FORM.size :]
+    if form > _NONZEROS_ONLY | _BFLOAT16:
+        raise DecodeError("in an unknown form")
     places = None
     if form & _NONZEROS_ONLY:
         places, rest = _places(rest, size)
@@ -79,4 +89,5 @@ def _values(data: memoryview, count: int, *, bfloat16: bool) -> NDArray[np.float
         raise DecodeError(f"{len(data)} bytes of values where {expected} were expected")
     if bfloat16:
         return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    return np.frombuffer(data, "<f4").copy()  # of its own: torch wants memory that may be written
+    values = np.frombuffer(data, "<f4")
+    return values if values.flags.writeable and values.flags.aligned else values.copy()

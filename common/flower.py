@@ -12,9 +12,21 @@ APP_NAME = "sparse-proxskip"
 APP_ID = f"{APP_NAME}/{APP_NAME}"  # publisher and name, as Flower calls an app
 APP_VERSION = metadata.version(APP_NAME)
 
-# A node that sends this header takes messages, and may answer them, with their content in one request.
-INLINE_HEADER = "proxskip-inline"
-INLINE_LIMIT_BYTES = 8 << 20  # beyond, the objects of Flower go one by one: less memory at a time, and no slower
+# A node that sends this header takes messages, and may answer them, with their content: the first piece of the payload
+# in the message itself, and if there are more, those by their number. gRPC is fastest with pieces of a few MB.
+WHOLE_MESSAGES_HEADER = "proxskip-whole-messages"
+PIECE_BYTES = 4 << 20
+CHANNEL_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", -1),
+    # Larger frames and windows than gRPC's own: a third of the time for a piece.
+    ("grpc.http2.max_frame_size", (1 << 24) - 1),
+    ("grpc.http2.lookahead_bytes", 1 << 24),
+    ("grpc.http2.write_buffer_size", 1 << 22),
+)
+
+# The error code of a reply in which a client says why it cannot do what it is asked.
+CLIENT_FAILED = 10_001
 
 _KNOWN_FLOWER = "1.39."
 

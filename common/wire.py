@@ -19,6 +19,7 @@ from torch import Tensor
 
 from common.codec import DecodeError, decode, encode
 from common.experiment import Experiment, load_experiment
+from common.flower import PIECE_BYTES
 from common.types import Precision, RoundPlan, ServerState, Upload
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
@@ -165,14 +166,85 @@ def payload_bytes(content: RecordDict | ArrayRecord) -> int:
     return sum(len(array.data) for array in arrays.values())
 
 
+def cut(content: RecordDict) -> tuple[RecordDict, bytes]:
+    """Return a message's content with no more than the first piece of its payload, and the whole payload."""
+    array = _payload_of(content)
+    if array is None:
+        return content, b""
+    data = array.data
+    return _with_payload(content, _array(data[:PIECE_BYTES], len(data))), data
+
+
+def piece(data: bytes, number: int) -> bytes:
+    """Return one piece of a payload, counted from 0."""
+    return data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
+
+
+def pieces_to_come(content: RecordDict) -> range:
+    """Return the numbers of the pieces that `cut` left out."""
+    return range(1, -(-payload_size(content) // PIECE_BYTES))
+
+
+def payload_size(content: RecordDict) -> int:
+    """Return how long the payload says it is, here or still to come."""
+    array = _payload_of(content)
+    return array.shape[0] if array is not None and array.shape else 0
+
+
+class Assembly:
+    """The content of a message whose payload comes in pieces, put together in place."""
+
+    def __init__(self, content: RecordDict) -> None:
+        self._content = content
+        self.missing = set(pieces_to_come(content))
+        array = _payload_of(content)
+        self._data = bytearray()
+        if array is not None and self.missing:
+            self._data = bytearray(array.shape[0])
+            self._data[: len(array.data)] = array.data
+
+    def add(self, number: int, data: bytes) -> None:
+        """Put in a piece."""
+        start = number * PIECE_BYTES
+        if number not in self.missing or len(data) != min(PIECE_BYTES, len(self._data) - start):
+            raise MessageError(f"a piece {number} of {len(data)} bytes, where that was not expected")
+        self._data[start : start + len(data)] = data
+        self.missing.discard(number)
+
+    def content(self) -> RecordDict:
+        """Return the content with the whole payload."""
+        if not self._data:
+            return self._content
+        array = _array(b"-", len(self._data))  # Flower refuses an empty one
+        array.data = cast(bytes, self._data)  # without a copy: it is only read
+        return _with_payload(self._content, array)
+
+
+def _payload_of(content: RecordDict) -> Array | None:
+    # Not by `content.array_records`: it makes a cycle, which keeps the payload in memory until garbage is collected.
+    record = content.get(_VECTORS)
+    return record.get(_PAYLOAD) if isinstance(record, ArrayRecord) else None
+
+
+def _with_payload(content: RecordDict, array: Array) -> RecordDict:
+    arrays = ArrayRecord()
+    arrays[_PAYLOAD] = array  # its constructor would make an Array of its own
+    return RecordDict({**content, _VECTORS: arrays})
+
+
+def _array(data: bytes, size: int) -> Array:
+    return Array(dtype="uint8", shape=(size,), stype="proxskip", data=data)
+
+
 def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> ArrayRecord:
     # Only the model is rounded to the upload's precision; statistics and controls stay as they are.
-    parts = [
-        b"" if vector is None else encode(vector, precision if place == 0 else "float32")
+    encoded = [
+        [] if vector is None else encode(vector, precision if place == 0 else "float32")
         for place, vector in enumerate(vectors)
     ]
-    data = b"".join([_LENGTHS.pack(*map(len, parts)), *parts])
-    return ArrayRecord({_PAYLOAD: Array(dtype="uint8", shape=(len(data),), stype="proxskip", data=data)})
+    lengths = [sum(memoryview(part).nbytes for part in parts) for parts in encoded]
+    data = b"".join([_LENGTHS.pack(*lengths), *(part for parts in encoded for part in parts)])
+    return ArrayRecord({_PAYLOAD: _array(data, len(data))})
 
 
 def _unpack(arrays: ArrayRecord, like: ServerState) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:

@@ -18,6 +18,7 @@ from common.device import choose_device
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment, shipped_experiments
 from common.flower import quiet_flower
+from common.memory import keep_freed_memory
 from common.task import Problem, Task
 from common.types import RoundRecord
 from server.federation import Federation, Terms
@@ -286,6 +287,7 @@ def _leave(*_: object) -> None:
 def main() -> None:
     """Run the program; an error that the user can mend is one line and exit code 2."""
     quiet_flower()
+    keep_freed_memory()
     signal.signal(signal.SIGTERM, _leave)  # as if it had been Ctrl-C: clients are let go, files are closed
     try:
         app()

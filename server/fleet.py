@@ -2,8 +2,8 @@
 
 To nodes this is a SuperLink: its servicer, link state, object store, node authentication and TLS are flwr's, and stock
 SuperNodes join. Two things are added. A pull for which there is no work is held until there is some, so nobody polls.
-And a node that can do so (client/node.py) gets a small message with its content in the answer to its pull, and sends
-its reply with the content too: two requests a round instead of fifteen.
+And a node that can do so (client/node.py) gets a message with its content in the answer to its pull, and sends its
+reply with the content too: two requests a round instead of fifteen, and a few more for the pieces of a large model.
 
 All use of flwr's insides on the server's side is in this file.
 """
@@ -16,6 +16,7 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,7 +39,6 @@ from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.serverapp import Grid
 from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.fab import Fab
-from flwr.supercore.grpc import GRPC_MAX_MESSAGE_LENGTH, generic_create_grpc_server
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
     get_object_tree,
@@ -54,15 +54,30 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
+from google.protobuf.message import Message as ProtoMessage
 
 from common.errors import UserError
-from common.flower import APP_ID, APP_NAME, APP_VERSION, INLINE_HEADER, INLINE_LIMIT_BYTES, require_known_flower
+from common.flower import (
+    APP_ID,
+    APP_NAME,
+    APP_VERSION,
+    CHANNEL_OPTIONS,
+    WHOLE_MESSAGES_HEADER,
+    require_known_flower,
+)
+from common.wire import Assembly, MessageError, cut, payload_size, piece
 
 HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
 SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
 TASK_HEARTBEAT_SECONDS = 20.0
 NODE_HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 1.0
+MOST_CALLS = 1000  # at a time; a held pull is one
+KEEP_ALIVE = (("grpc.keepalive_time_ms", 210_000), ("grpc.http2.max_pings_without_data", 0))  # as flwr has it
+# A reply is not taken if it is much larger than what was asked for, whatever a node may send.
+LARGEST_REPLY_BYTES = 16 << 20
+LARGEST_REPLY_RATIO = 2
+NOT_EXPECTED = "nobody waits for this reply any more"
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
 
@@ -100,16 +115,31 @@ class Mailbox:
             return self._changed.wait_for(lambda: self._signals > signals, timeout=max(0.0, seconds))
 
 
+@dataclass
+class Parcel:
+    """A reply that comes in pieces."""
+
+    message: Message
+    assembly: Assembly
+
+    def opened(self) -> Message:
+        """Return the reply with its whole content."""
+        if self.message.has_content():
+            self.message.content = self.assembly.content()
+        return self.message
+
+
 class PostOffice:
-    """Mailboxes of the nodes, and the replies that have arrived whole."""
+    """Mailboxes of the nodes, payloads on their way down in pieces, and replies on their way up."""
 
     def __init__(self) -> None:
         self._boxes: defaultdict[int, Mailbox] = defaultdict(Mailbox)
-        self._arrived = threading.Condition()
-        self._whole_replies: dict[str, message_pb2.Message] = {}
-        self._expected: dict[str, int] = {}  # message id -> the node that may answer it with a whole reply
-        self._uploading: dict[str, tuple[str, set[str]]] = {}  # push session -> (answered message, missing objects)
-        self._ready = 0
+        self._changed = threading.Condition()
+        self._payloads: dict[str, tuple[int, bytes]] = {}  # message id -> the node it is for, all of its payload
+        self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
+        self._complete: dict[str, Parcel] = {}
+        self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
+        self._news = False
         self.closed = False
 
     def box(self, node_id: int) -> Mailbox:
@@ -123,61 +153,87 @@ class PostOffice:
             box.put(None)
         self._announce()
 
-    def send_whole(self, message: message_pb2.Message) -> None:
-        """Hand a message with its content to the node's next pull."""
-        self._expected[message.metadata.message_id] = message.metadata.dst_node_id
-        self.box(message.metadata.dst_node_id).put(message)
+    def send(self, message: message_pb2.Message, payload: bytes) -> None:
+        """Hand a message to the node's next pull, and keep the payload at hand until it is answered."""
+        node_id = message.metadata.dst_node_id
+        with self._changed:
+            self._payloads[message.metadata.message_id] = (node_id, payload)
+        self.box(node_id).put(message)
 
-    def receive_whole(self, message: message_pb2.Message) -> bool:
-        """Take a reply with its content; say whether it was expected."""
+    def payload_for(self, node_id: int, message_id: str) -> bytes | None:
+        """Return the payload of a message to this node that is not answered yet."""
+        owner, payload = self._payloads.get(message_id, (None, None))
+        return payload if owner == node_id else None
+
+    def receive(self, message: Message, node_id: int) -> bool:
+        """Take a reply with the first piece of its payload; say whether this node was asked for it."""
         answered = message.metadata.reply_to_message_id
-        if self._expected.pop(answered, None) != message.metadata.src_node_id:
+        asked = self.payload_for(node_id, answered)
+        content = message.content if message.has_content() else RecordDict()
+        if asked is None or payload_size(content) > max(LARGEST_REPLY_BYTES, LARGEST_REPLY_RATIO * len(asked)):
             return False
-        with self._arrived:
-            self._whole_replies[answered] = message
-        self._announce()
+        parcel = Parcel(message, Assembly(content))
+        with self._changed:
+            self._parcels[answered] = parcel
+            self._finish(answered)
         return True
 
-    def expect_objects(self, session: str, answered: str, missing: Iterable[str]) -> None:
-        """Note which objects of a reply are still to come."""
-        with self._arrived:
-            self._uploading[session] = (answered, set(missing))
+    def receive_piece(self, node_id: int, answered: str, number: int, content: bytes) -> bool:
+        """Take a further piece of a reply; say whether it was expected."""
+        with self._changed:
+            parcel = self._parcels.get(answered)
+            if parcel is None or self.payload_for(node_id, answered) is None:
+                return False
+            parcel.assembly.add(number, content)
+            self._finish(answered)
+        return True
+
+    def expect_objects(self, session: str, missing: Iterable[str]) -> None:
+        """Note which objects of a stock node's reply are still to come."""
+        with self._changed:
+            self._uploading[session] = set(missing)
         self.object_arrived(session, "")
 
     def object_arrived(self, session: str, object_id: str) -> None:
         """Note an object; with the last one the reply is complete."""
-        with self._arrived:
+        with self._changed:
             if session not in self._uploading:
                 return
-            missing = self._uploading[session][1]
-            missing.discard(object_id)
-            if missing:
+            self._uploading[session].discard(object_id)
+            if self._uploading[session]:
                 return
             del self._uploading[session]
         self._announce()
 
-    def take_whole_replies(self, message_ids: set[str]) -> list[message_pb2.Message]:
-        """Return the whole replies to these messages."""
-        with self._arrived:
-            return [self._whole_replies.pop(one) for one in message_ids & self._whole_replies.keys()]
+    def take_replies(self, message_ids: set[str]) -> list[Message]:
+        """Return the complete replies to these messages."""
+        with self._changed:
+            parcels = [self._complete.pop(one) for one in message_ids & self._complete.keys()]
+        return [parcel.opened() for parcel in parcels]
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """Expect no reply to these messages any more."""
-        with self._arrived:
+        with self._changed:
             for one in message_ids:
-                self._expected.pop(one, None)
-                self._whole_replies.pop(one, None)
+                for place in (self._payloads, self._parcels, self._complete):
+                    place.pop(one, None)
 
     def wait_for_reply(self, seconds: float) -> None:
         """Wait until some reply is complete, at most so long."""
-        with self._arrived:
-            self._arrived.wait_for(lambda: self._ready > 0, timeout=seconds)
-            self._ready = 0
+        with self._changed:
+            self._changed.wait_for(lambda: self._news, timeout=seconds)
+            self._news = False
+
+    def _finish(self, answered: str) -> None:
+        if not self._parcels[answered].assembly.missing:
+            self._complete[answered] = self._parcels.pop(answered)
+            self._payloads.pop(answered, None)
+            self._announce()
 
     def _announce(self) -> None:
-        with self._arrived:
-            self._ready += 1
-            self._arrived.notify_all()
+        with self._changed:
+            self._news = True
+            self._changed.notify_all()
 
 
 class HoldingServicer(FleetServicer):
@@ -192,7 +248,7 @@ class HoldingServicer(FleetServicer):
     ) -> fleet_pb2.PullMessagesResponse:
         """Answer with the next message, as soon as there is one."""
         box = self._office.box(request.node.node_id)
-        box.takes_whole_messages = any(key == INLINE_HEADER for key, _ in context.invocation_metadata())
+        box.takes_whole_messages = any(key == WHOLE_MESSAGES_HEADER for key, _ in context.invocation_metadata())
         end = time.monotonic() + HOLD_SECONDS
         while True:
             seen = box.signals
@@ -210,36 +266,66 @@ class HoldingServicer(FleetServicer):
         response = fleet_pb2.PullMessagesResponse(
             messages_list=[message], message_object_trees=[message_pb2.ObjectTree()]
         )
-        self.state_factory.state().store_traffic(
-            message.metadata.run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize()
-        )
+        self._count(message.metadata.run_id, request, response)
         return response
 
     def PushMessages(  # noqa: N802 - Flower's name
         self, request: fleet_pb2.PushMessagesRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.PushMessagesResponse:
-        """Take a reply: whole, or its description with the objects to follow."""
-        message = request.messages_list[0]
-        answered = message.metadata.reply_to_message_id
+        """Take a reply: with its content, or its description with the objects to follow."""
         if request.message_object_trees and request.message_object_trees[0].object_id:
             response = super().PushMessages(request, context)
-            self._office.expect_objects(response.session_id, answered, response.objects_to_push)
+            self._office.expect_objects(response.session_id, response.objects_to_push)
             return response
-        if message.metadata.src_node_id != request.node.node_id or not self._office.receive_whole(message):
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "nobody waits for this reply any more")
+        message = message_from_proto(request.messages_list[0])
+        if not self._office.receive(message, request.node.node_id):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
         response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
-        self.state_factory.state().store_traffic(
-            message.metadata.run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize()
-        )
+        self._count(message.metadata.run_id, request, response)
         return response
 
     def PushObject(  # noqa: N802 - Flower's name
         self, request: message_pb2.PushObjectRequest, context: grpc.ServicerContext
     ) -> message_pb2.PushObjectResponse:
-        """Take one object of a reply."""
-        response = super().PushObject(request, context)
-        self._office.object_arrived(request.session_id, request.object_id)
+        """Take one object of a reply, or one of our pieces."""
+        if (place := _piece_of(request.object_id)) is None:
+            response = super().PushObject(request, context)
+            self._office.object_arrived(request.session_id, request.object_id)
+            return response
+        try:
+            if not self._office.receive_piece(request.node.node_id, *place, request.object_content):
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
+        except MessageError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        response = message_pb2.PushObjectResponse(stored=True)
+        self._count(request.run_id, request, response)
         return response
+
+    def PullObject(  # noqa: N802 - Flower's name
+        self, request: message_pb2.PullObjectRequest, context: grpc.ServicerContext
+    ) -> message_pb2.PullObjectResponse:
+        """Give one object of a message, or one of our pieces."""
+        if (place := _piece_of(request.object_id)) is None:
+            return super().PullObject(request, context)
+        message_id, number = place
+        payload = self._office.payload_for(request.node.node_id, message_id)
+        if payload is None:
+            return message_pb2.PullObjectResponse(object_found=False, object_available=False)
+        response = message_pb2.PullObjectResponse(
+            object_found=True, object_available=True, object_content=piece(payload, number)
+        )
+        self._count(request.run_id, request, response)
+        return response
+
+    def _count(self, run_id: int, request: ProtoMessage, response: ProtoMessage) -> None:
+        state = self.state_factory.state()
+        state.store_traffic(run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize())
+
+
+def _piece_of(object_id: str) -> tuple[str, int] | None:
+    """Read `MESSAGE:NUMBER`, the name of a piece; None for a name of Flower's."""
+    message_id, colon, number = object_id.partition(":")
+    return (message_id, int(number)) if colon and number.isdecimal() else None
 
 
 class FleetGrid(Grid):
@@ -296,7 +382,7 @@ class FleetGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that are complete, and an error for every message whose node has gone."""
         wanted = set(message_ids)
-        replies = [message_from_proto(one) for one in self._office.take_whole_replies(wanted)]
+        replies = self._office.take_replies(wanted)
         replies += self._answers_of_the_dead(wanted - {one.metadata.reply_to_message_id for one in replies})
         for reply in replies:
             self._whole.pop(reply.metadata.reply_to_message_id, None)
@@ -327,10 +413,11 @@ class FleetGrid(Grid):
 
     def _push(self, message: Message) -> str:
         box = self._office.box(message.metadata.dst_node_id)
-        if box.takes_whole_messages and _array_bytes(message) <= INLINE_LIMIT_BYTES:
+        if box.takes_whole_messages:
             message.metadata.__dict__["_message_id"] = uuid4().hex
+            message.content, payload = cut(message.content)
             self._whole[message.metadata.message_id] = message
-            self._office.send_whole(message_to_proto(message))
+            self._office.send(message_to_proto(message), payload)
             return message.metadata.message_id
         stored = self._store(message)
         if stored:
@@ -421,8 +508,7 @@ class Fleet:
                 NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), NODE_HEARTBEAT_SECONDS, name=name
             )
         servicer = HoldingServicer(self._factory, self._office, keys_required=node_keys is not None)
-        self._server = _grpc_server(listen, servicer, self._factory, certificates)
-        self.address: str = self._server.bound_address
+        self._server, self.address = _grpc_server(listen, servicer, self._factory, certificates)
 
     def __enter__(self) -> Fleet:
         self._server.start()
@@ -475,24 +561,29 @@ class Fleet:
 
 def _grpc_server(
     listen: str, servicer: HoldingServicer, factory: LinkStateFactory, certificates: Certificates | None
-) -> grpc.Server:
-    interceptors = [
-        RpcErrorTranslationServerInterceptor(),
-        NodeAuthServerInterceptor(factory),
-        create_fleet_runtime_version_server_interceptor(),
-    ]
+) -> tuple[grpc.Server, str]:
+    server = grpc.server(
+        ThreadPoolExecutor(MOST_CALLS),
+        options=[*CHANNEL_OPTIONS, ("grpc.max_concurrent_streams", MOST_CALLS), *KEEP_ALIVE, ("grpc.so_reuseport", 0)],
+        interceptors=[
+            RpcErrorTranslationServerInterceptor(),
+            NodeAuthServerInterceptor(factory),
+            create_fleet_runtime_version_server_interceptor(),
+        ],
+    )
+    add_FleetServicer_to_server(servicer, server)
     try:
-        return generic_create_grpc_server(
-            servicer_and_add_fn=(servicer, add_FleetServicer_to_server),
-            server_address=listen,
-            max_message_length=GRPC_MAX_MESSAGE_LENGTH,
-            certificates=certificates,
-            interceptors=interceptors,
-        )
-    except SystemExit as error:  # flwr's way to say that the port is taken
-        raise UserError(f"--listen {listen}: {error}") from None
-    except (RuntimeError, ValueError, OSError) as error:
-        raise UserError(f"--listen {listen}: cannot listen there ({error})") from None
+        if certificates is None:
+            port = server.add_insecure_port(listen)
+        else:
+            authority, certificate, key = certificates
+            credentials = grpc.ssl_server_credentials([(key, certificate)], root_certificates=authority)
+            port = server.add_secure_port(listen, credentials)
+    except RuntimeError:
+        raise UserError(
+            f"--listen {listen}: cannot listen there; the port is taken, or the address is not this machine's"
+        ) from None
+    return server, f"{listen.rpartition(':')[0]}:{port}"
 
 
 def _bundle(configuration: Mapping[str, object]) -> bytes:
@@ -510,10 +601,6 @@ clientapp = "client.app:app"
 [tool.flwr.app.config]
 {defaults}"""
     return build_fab_from_files({"pyproject.toml": description.encode()})[0]
-
-
-def _array_bytes(message: Message) -> int:
-    return sum(len(array.data) for record in message.content.array_records.values() for array in record.values())
 
 
 def read_certificates(authority: Path, certificate: Path, key: Path) -> Certificates:

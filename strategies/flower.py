@@ -21,6 +21,7 @@ from torch import Tensor
 from common.aggregate import RunningMean
 from common.errors import UserError
 from common.experiment import Experiment
+from common.flower import CLIENT_FAILED
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, RoundRecord, ServerState
 from common.wire import (
@@ -67,6 +68,7 @@ class Tally:
     mean: RunningMean = field(default_factory=RunningMean)
     counted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
+    absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
     payload_bytes_up: int = 0
     longest_training_seconds: float = 0.0
 
@@ -170,6 +172,7 @@ class AlgorithmStrategy(Strategy):
         self._payload_bytes_down = 0
         self._bits_up = 0.0
         self._tally = Tally()
+        self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
     @property
     def initial_arrays(self) -> ArrayRecord:
@@ -201,12 +204,14 @@ class AlgorithmStrategy(Strategy):
         names = {node: name for name, node in self.roster.nodes.items()}
         for reply in replies:
             self._count(reply, names.get(reply.metadata.src_node_id, ""), server_round)
+            del reply  # an upload may be large: it is gone before the next one comes
         if len(tally.counted) < self._minimum_clients:
             return None, None
         plan = self.experiment.plan(server_round)
         participation = len(tally.counted) / self.experiment.clients
         self.state = self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation)
         self._remember(server_round, tally.counted)
+        self._arrays = None  # the old ones are gone before there are new ones
         return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
 
     def configure_evaluate(
@@ -237,37 +242,41 @@ class AlgorithmStrategy(Strategy):
         """Run all rounds; `timeout` is the deadline of a round where none was given."""
         self.summary()
         self.state = unpack_state(initial_arrays, self.state)
-        result, arrays = Result(), initial_arrays
+        result = Result()
+        self._arrays = initial_arrays
+        del initial_arrays
         deadline = self._deadline_seconds or timeout
         self.roster.gather(grid, self.experiment.clients)
         for number in range(1, num_rounds + 1):
             started, traffic = time.perf_counter(), _traffic(grid)
             density_down = density_of(self.state.model).item()
-            arrays = self._train(grid, number, arrays, train_config or ConfigRecord(), deadline)
+            self._train(grid, number, train_config or ConfigRecord(), deadline)
             seconds = time.perf_counter() - started
             traffic_bytes = [now - then for now, then in zip(_traffic(grid), traffic, strict=True)]
-            result.arrays = arrays
             metrics: dict[str, float] = {}
-            questions = self.configure_evaluate(number, arrays, evaluate_config or ConfigRecord(), grid)
+            assert self._arrays is not None
+            questions = self.configure_evaluate(number, self._arrays, evaluate_config or ConfigRecord(), grid)
             if on_clients := self.aggregate_evaluate(number, self._exchange(grid, questions, deadline)):
                 result.evaluate_metrics_clientapp[number] = on_clients
                 metrics |= _numbers(on_clients)
-            if evaluate_fn and (here := evaluate_fn(number, arrays)):
+            if evaluate_fn and (here := evaluate_fn(number, self._arrays)):
                 result.evaluate_metrics_serverapp[number] = here
                 metrics |= _numbers(here)
             self._report(number, seconds, density_down, traffic_bytes, metrics)
+        result.arrays = self._arrays
         return result
 
-    def _train(
-        self, grid: Grid, number: int, arrays: ArrayRecord, config: ConfigRecord, deadline: float
-    ) -> ArrayRecord:
+    def _train(self, grid: Grid, number: int, config: ConfigRecord, deadline: float) -> None:
         """Ask for a round until enough clients were counted in it."""
         while True:
             self.roster.update(grid)
-            orders = self.configure_train(number, arrays, config, grid)
+            assert self._arrays is not None
+            orders = self.configure_train(number, self._arrays, config, grid)
             new, _ = self.aggregate_train(number, self._exchange(grid, orders, deadline))
+            del orders
             if new is not None:
-                return new
+                self._arrays = new
+                return
             reasons = "; ".join(f"{name}: {why}" for name, why in self._tally.refused.items())
             if len(self.roster.nodes) - len(self._tally.refused) < self._minimum_clients and reasons:
                 raise FederationError(f"round {number} cannot be done: {reasons}")
@@ -282,11 +291,11 @@ class AlgorithmStrategy(Strategy):
         waiting = set(grid.push_messages(list(messages))) - {""}  # a list: Flower's grid goes over it twice
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
         while waiting and (left := end - time.monotonic()) > 0:
-            arrived = False
-            for reply in grid.pull_messages(waiting):
-                arrived = True
-                waiting.discard(reply.metadata.reply_to_message_id)
-                yield reply
+            replies = list(grid.pull_messages(waiting))
+            arrived = bool(replies)
+            while replies:
+                waiting.discard(replies[-1].metadata.reply_to_message_id)
+                yield replies.pop()
             if arrived:
                 wait = SHORTEST_WAIT_SECONDS
             elif isinstance(grid, PromptGrid):
@@ -306,7 +315,8 @@ class AlgorithmStrategy(Strategy):
     def _count(self, reply: Message, name: str, number: int) -> None:
         """Add a reply to the tally, or note why not."""
         if reply.has_error():
-            self._tally.refused[name] = str(reply.error.reason)
+            reasons = self._tally.refused if reply.error.code == CLIENT_FAILED else self._tally.absent
+            reasons[name] = str(reply.error.reason)
             return
         try:
             report = unpack_report(reply.content, self.state)
@@ -331,12 +341,13 @@ class AlgorithmStrategy(Strategy):
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
         self._bits_up += BITS_A_VALUE * tally.mean.values / clients
-        absent = [name for name in self.roster.nodes if name not in tally.counted]
+        reasons = {**tally.absent, **tally.refused}
+        missing = [name for name in self.roster.nodes if name not in tally.counted]
         record = RoundRecord(
             round=number,
             local_steps=plan.local_steps,
             clients_counted=clients,
-            clients_missing={name: tally.refused.get(name, "no answer before the deadline") for name in absent},
+            clients_missing={name: reasons.get(name, "no answer before the deadline") for name in missing},
             paper_bits_up=self._bits_up,
             density_up=tally.mean.model_values / (clients * self.state.model.shape[-1]),
             density_down=density_down,
