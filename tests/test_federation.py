@@ -49,7 +49,7 @@ def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fl
     assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
     assert not state.model.equal(exact_state.model)
     places = -(-650 // 8)
-    framing = 4 * 4 + 1
+    framing = 4 * 4 + 4  # four lengths, and the form of the one vector
     assert exact[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
     assert rounded[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
     assert (exact[-1].message_bytes_up or 0) > (exact[-1].payload_bytes_up or 0)

@@ -27,6 +27,12 @@ FIELDS = {
     "control_sum_norm",
     "seconds",
     "metrics",
+    "clients_missing",
+    "payload_bytes_up",
+    "payload_bytes_down",
+    "message_bytes_up",
+    "message_bytes_down",
+    "seconds_by_phase",
 }
 
 

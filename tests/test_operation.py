@@ -1,0 +1,143 @@
+"""Monday morning: the programs started in the wrong order, with wrong options, killed and stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from client.__main__ import app as client_app
+from common.errors import UserError
+from common.experiment import load_experiment
+from server.__main__ import app as server_app
+from server.fleet import Fleet, read_certificates, read_node_keys
+from tests.certificates import write_certificates, write_client_key
+from tests.processes import client_process, deploy, wait_until
+
+RUN = ("run", "digits", "--clients", "2", "--insecure")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def children_of(pid: int) -> set[int]:
+    listing = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return {int(word) for word in listing.stdout.split()}
+
+
+def alive(pid: int) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("run", "digits"), "--insecure for a trial"),
+        ((*RUN, "--listen", "0.0.0.0:9092"), "--trust-network"),
+        ((*RUN, "--authority", "ca.crt"), "say one or the other"),
+        ((*RUN, "--listen", "192.0.2.1:9092"), "--trust-network"),
+        ((*RUN, "--trust-network", "--listen", "192.0.2.1:9092"), "cannot listen there"),
+        ((*RUN, "--client-keys", "/nowhere"), "nobody could join"),
+        (
+            ("run", "digits", "--authority", "/no/ca", "--certificate", "a", "--certificate-key", "b"),
+            "cannot read /no/ca",
+        ),
+        (("report", "/nowhere"), "not a run's folder"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(arguments: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        server_app(arguments, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("host:1",), "either --certificate"),
+        (("host:1", "--insecure", "--certificate", "x"), "either --certificate"),
+        (("host:1", "--certificate", "/no/ca"), "--certificate /no/ca: No such file"),
+        (("host:1", "--insecure", "--key", __file__), "not an elliptic-curve private key"),
+        (("host:1", "--insecure", "--partition", "3/3"), "numbered from 0 to 2"),
+        (("host:1", "--insecure", "--partitions", "5-2/9"), "expected I-J/N"),
+        (("host:1", "--insecure", "--partitions", "0-1/2", "--name", "x"), "--name is for one client"),
+        (("host:1", "--insecure", "--device", "cuda:99"), "--device cuda:99 cannot be used"),
+    ],
+)
+def test_a_client_that_cannot_start_says_why(arguments: tuple[str, ...], reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        client_app(["join", *arguments], standalone_mode=False)
+
+
+def test_a_port_in_use_is_one_line() -> None:
+    with Fleet("127.0.0.1:0") as fleet, pytest.raises(UserError, match="the port is taken"):
+        Fleet(fleet.address)
+
+
+def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> None:
+    """The clients come first, one of them with the wrong part; the server says who is missing; Ctrl-C ends both."""
+    address = f"127.0.0.1:{free_port()}"
+    early, wrong, server_log = tmp_path / "early.log", tmp_path / "wrong.log", tmp_path / "server.log"
+    with (
+        client_process(address, "--insecure", "--partition", "0/2", log=early) as client,
+        client_process(address, "--insecure", "--partition", "0/5", log=wrong),
+    ):
+        wait_until(lambda: "waiting for the server" in early.read_text())
+        command = [sys.executable, "-m", "server", *RUN, "--listen", address, "--output", str(tmp_path / "run")]
+        with server_log.open("wb") as log:
+            server = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            wait_until(lambda: "1 of 2 are here (missing: client-1)" in server_log.read_text())
+            wait_until(lambda: "a client cannot take part" in server_log.read_text())
+            assert "joined the server" in early.read_text()
+            assert "part 0 of 5" in wrong.read_text()
+            server.send_signal(signal.SIGINT)
+            server.wait(15)
+        finally:
+            server.kill()
+        assert "Traceback" not in server_log.read_text()
+        client.send_signal(signal.SIGINT)
+        assert client.wait(15) == 0
+        assert "Traceback" not in early.read_text()
+
+
+def test_a_local_federation_ends_with_its_parent_even_when_that_is_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "server", "local", "digits", "--clients", "2", "--output", str(tmp_path / "run")]
+    settings = ["--set", "rounds=100000"]
+    server = subprocess.Popen([*command, *settings], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        rounds = tmp_path / "run" / "rounds.jsonl"
+        wait_until(lambda: rounds.exists() and rounds.read_text().count("\n") > 3)
+        children = children_of(server.pid)
+        assert len(children) == 2
+    finally:
+        os.kill(server.pid, signal.SIGKILL)
+        server.wait()
+    wait_until(lambda: not any(alive(child) for child in children), seconds=20)
+
+
+def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(2)]
+    stranger = write_client_key(tmp_path / "elsewhere", "stranger")
+    certificates = read_certificates(tmp_path / "ca.crt", tmp_path / "server.crt", tmp_path / "server.key")
+    with Fleet("127.0.0.1:0", certificates=certificates, node_keys=read_node_keys(tmp_path / "keys")) as fleet:
+        secure = (fleet.address, "--certificate", str(tmp_path / "ca.crt"))
+        with (
+            client_process(*secure, "--partition", "0/2", "--key", str(keys[0]), log=tmp_path / "0.log"),
+            client_process(*secure, "--partition", "1/2", "--key", str(keys[1]), log=tmp_path / "1.log"),
+            client_process(*secure, "--partition", "1/2", "--key", str(stranger), log=tmp_path / "2.log") as refused,
+        ):
+            _, records = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=3"]))
+            assert [record.clients_counted for record in records] == [2, 2, 2]
+            assert refused.wait(60) == 2
+        assert "refused this client's key" in (tmp_path / "2.log").read_text()
+        assert "Traceback" not in (tmp_path / "2.log").read_text()
