@@ -1,0 +1,76 @@
+"""Long and large: a thousand rounds without growth, a full ResNet18 over the wire."""
+
+from __future__ import annotations
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from common.experiment import load_experiment
+from common.types import RoundRecord
+from common.wire import Run, pack_run
+from server.fleet import Fleet
+from strategies.flower import AlgorithmStrategy
+from tests import small_data
+from tests.processes import clients, deploy, load
+
+pytestmark = pytest.mark.slow
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc")
+def test_a_thousand_rounds_leave_nothing_behind(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", ["clients=2", "rounds=1000", "schedule.period=2"])
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path) as processes:
+        watched = [os.getpid(), *(process.pid for process in processes)]
+        sizes: list[list[int]] = []
+        threads: list[int] = []
+        objects: list[int] = []
+
+        def look(record: RoundRecord) -> None:
+            if record.round in (200, 1000):  # by then all that is filled once is full
+                gc.collect()
+                sizes.append([resident_bytes(pid) for pid in watched])
+                threads.append(threading.active_count())
+                objects.append(len(gc.get_objects()))
+
+        strategy = AlgorithmStrategy(experiment, load(experiment).initial_state(), on_round=look)
+        with fleet.run(pack_run(Run(experiment=experiment, name="test"))) as grid:
+            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+    for before, after in zip(*sizes, strict=True):
+        assert after < 1.05 * before
+    assert threads[1] <= threads[0] + 2
+    assert objects[1] < 1.02 * objects[0]
+
+
+def test_a_resnet18_federates_and_its_bytes_are_as_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    small_data.write_cifar10(data)
+    monkeypatch.setenv("PROXSKIP_DATA", str(data))
+    settings = ["clients=2", "rounds=2", "schedule.period=1", "task.batch_size=4"]
+    experiment = load_experiment("cifar10", settings)
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
+        state, records = deploy(fleet, experiment)
+    size, buffers = state.model.numel(), state.buffers
+    assert size > 11_000_000
+    assert buffers is not None
+    framing = 4 * 4 + 4 + 4
+    kept = round(0.1 * size)
+    model = framing + -(-size // 8) + 4 * kept
+    for record in records:
+        assert record.clients_counted == 2
+        assert record.payload_bytes_up is not None
+        # Statistics that are zero after a first step are not written.
+        assert 2 * model < record.payload_bytes_up <= 2 * (model + 4 * buffers.numel())
+        assert record.message_bytes_up is not None
+        assert record.message_bytes_down is not None
+        assert record.payload_bytes_up < record.message_bytes_up < 1.001 * record.payload_bytes_up
+        assert record.payload_bytes_down is not None
+        assert record.payload_bytes_down < record.message_bytes_down < 1.001 * record.payload_bytes_down

@@ -1,0 +1,99 @@
+"""Side by side with Flower's own programs: SuperNodes at our server, our apps at a SuperLink."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+
+from common.experiment import load_experiment
+from server.fleet import Fleet
+from server.simulate import Simulation
+from tests.processes import CPU, client_process, deploy, load, wait_until
+from tests.test_operation import free_port
+
+pytestmark = pytest.mark.slow
+BIN = Path(sys.executable).parent
+REPOSITORY = Path(__file__).parent.parent
+SETTINGS = ["clients=2", "rounds=3", "schedule.period=4"]
+
+
+@contextmanager
+def flower(program: str, *arguments: str, home: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run one of Flower's programs, with a home of its own; all that it starts ends with it."""
+    home.mkdir(parents=True, exist_ok=True)
+    environment = {
+        **os.environ,
+        "FLWR_HOME": str(home),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+    }
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [str(BIN / program), *arguments], stdout=file, stderr=file, env=environment, cwd=REPOSITORY
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def super_node(address: str, index: int, folder: Path) -> tuple[str, ...]:
+    node_config = f'partition="{index}/2" state="{folder / "state"}"'
+    port = str(free_port())
+    options = ("--insecure", "--superlink", address, "--host", "127.0.0.1", "--port", port)
+    return ("flower-supernode", *options, "--node-config", node_config)
+
+
+def test_a_stock_super_node_and_a_resident_node_in_one_run(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    with (
+        Fleet("127.0.0.1:0") as fleet,
+        client_process(fleet.address, "--insecure", "--partition", "0/2", log=tmp_path / "resident.log"),
+        flower(*super_node(fleet.address, 1, tmp_path), home=tmp_path / "home", log=tmp_path / "node.log"),
+    ):
+        state, records = deploy(fleet, experiment)
+    simulation = Simulation(experiment, load(experiment), CPU)
+    list(simulation.rounds())
+    assert [record.clients_counted for record in records] == [2, 2, 2]
+    assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
+
+
+def test_flwr_run_with_stock_parts_only(tmp_path: Path) -> None:
+    control, fleet = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+    host, port = control.split(":")
+    home, output = tmp_path / "home", tmp_path / "run"
+    home.mkdir()
+    connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{control}"\ninsecure = true\n'
+    (home / "config.toml").write_text(connection)
+    options = ("--insecure", "--disable-runtime-dependency-installation", "--fleet-api-address", fleet)
+    settings = f'settings="{" ".join(SETTINGS)}" output="{output}"'
+    log = tmp_path / "super-link.log"
+    with flower("flower-superlink", *options, "--host", host, "--port", port, home=home, log=log):
+        wait_until(lambda: "Uvicorn running" in log.read_text())
+        nodes = [super_node(fleet, index, tmp_path) for index in range(2)]
+        with (
+            flower(*nodes[0], home=tmp_path / "home-0", log=tmp_path / "node-0.log"),
+            flower(*nodes[1], home=tmp_path / "home-1", log=tmp_path / "node-1.log"),
+            flower("flwr", "run", ".", "here", "--run-config", settings, home=home, log=tmp_path / "flwr-run.log"),
+        ):
+            wait_until(lambda: (output / "model.safetensors").exists(), seconds=180)
+    experiment = load_experiment("digits", SETTINGS)
+    simulation = Simulation(experiment, load(experiment), CPU)
+    list(simulation.rounds())
+    kept = load_file(output / "model.safetensors")["model"]
+    assert float((kept - simulation.kept().model).norm() / kept.norm()) < 1e-5
+    assert [json.loads(line)["round"] for line in (output / "rounds.jsonl").read_text().splitlines()] == [1, 2, 3]
