@@ -1,13 +1,13 @@
 """The Flower ClientApp: unpack, run the round, pack.
 
-A SuperNode of Flower starts it anew for every message, with `--node-config 'partition="0/4" state="FOLDER"'`; the
-resident node keeps the participant between messages.
+A SuperNode of Flower starts it anew for every message, so it needs a folder for its memory: `--node-config
+'partition="0/4" state="FOLDER"'`, or `state` in the run's configuration. The resident node keeps the participant.
 """
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -61,16 +61,35 @@ def make_app(participant_for: ParticipantFor) -> ClientApp:
 def participant_of(context: Context) -> Participant:
     """Build the participant that a context describes: the run's part from the server, the rest from this node."""
     node = context.node_config
-    part = Part.read(str(node["partition"])) if node.get("partition") else None
+    part = _part(node)
+    state = str(node.get("state") or "")
     station = Station(
         name=str(node.get("name") or default_name(part)),
         part=part,
         data=DataFolder.choose(Path(str(node["data"])) if node.get("data") else None),
         device=choose_device(str(node.get("device") or "auto")),
-        state_folder=Path(str(node["state"])) if node.get("state") else None,
+        state_folder=Path(state) if state else None,
     )
     run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)
+
+
+def forgetful_participant_of(context: Context) -> Participant:
+    """Build the participant for one message only, which must find its memory on disk."""
+    state = context.node_config.get("state") or context.run_config.get("state")
+    if not state:
+        raise UserError('this node forgets everything between messages: give it a folder with state="FOLDER"')
+    context.node_config["state"] = state
+    return participant_of(context)
+
+
+def _part(node: Mapping[str, object]) -> Part | None:
+    """Read our own `partition`, or what Flower's simulation calls it."""
+    if node.get("partition"):
+        return Part.read(str(node["partition"]))
+    if "partition-id" in node and "num-partitions" in node:
+        return Part.read(f"{node['partition-id']}/{node['num-partitions']}")
+    return None
 
 
 def default_name(part: Part | None) -> str:
@@ -86,4 +105,4 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
         return Message(Error(CLIENT_FAILED, str(error)), reply_to=message)
 
 
-app = make_app(participant_of)
+app = make_app(forgetful_participant_of)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -72,28 +73,47 @@ def test_a_stock_super_node_and_a_resident_node_in_one_run(tmp_path: Path) -> No
     assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
 
 
-def test_flwr_run_with_stock_parts_only(tmp_path: Path) -> None:
-    control, fleet = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
-    host, port = control.split(":")
-    home, output = tmp_path / "home", tmp_path / "run"
+@contextmanager
+def super_link(*options: str, folder: Path) -> Iterator[Path]:
+    """Run a SuperLink; give the home in which `flwr` finds it under the name `here`."""
+    port, home, log = str(free_port()), folder / "home", folder / "super-link.log"
     home.mkdir()
-    connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "{control}"\ninsecure = true\n'
+    connection = f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{port}"\ninsecure = true\n'
     (home / "config.toml").write_text(connection)
-    options = ("--insecure", "--disable-runtime-dependency-installation", "--fleet-api-address", fleet)
-    settings = f'settings="{" ".join(SETTINGS)}" output="{output}"'
-    log = tmp_path / "super-link.log"
-    with flower("flower-superlink", *options, "--host", host, "--port", port, home=home, log=log):
+    options = ("--insecure", "--disable-runtime-dependency-installation", *options)
+    with flower("flower-superlink", *options, "--host", "127.0.0.1", "--port", port, home=home, log=log):
         wait_until(lambda: "Uvicorn running" in log.read_text())
-        nodes = [super_node(fleet, index, tmp_path) for index in range(2)]
-        with (
-            flower(*nodes[0], home=tmp_path / "home-0", log=tmp_path / "node-0.log"),
-            flower(*nodes[1], home=tmp_path / "home-1", log=tmp_path / "node-1.log"),
-            flower("flwr", "run", ".", "here", "--run-config", settings, home=home, log=tmp_path / "flwr-run.log"),
-        ):
-            wait_until(lambda: (output / "model.safetensors").exists(), seconds=180)
+        yield home
+
+
+def flwr_run(home: Path, folder: Path, **configuration: str) -> None:
+    """Run `flwr run .` and wait for the final model, which must be the simulator's."""
+    output = folder / "run"
+    configuration |= {"settings": " ".join(SETTINGS), "output": str(output)}
+    given = " ".join(f'{key}="{value}"' for key, value in configuration.items())
+    with flower("flwr", "run", ".", "here", "--run-config", given, home=home, log=folder / "flwr-run.log"):
+        wait_until(lambda: (output / "model.safetensors").exists(), seconds=180)
     experiment = load_experiment("digits", SETTINGS)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
     kept = load_file(output / "model.safetensors")["model"]
     assert float((kept - simulation.kept().model).norm() / kept.norm()) < 1e-5
     assert [json.loads(line)["round"] for line in (output / "rounds.jsonl").read_text().splitlines()] == [1, 2, 3]
+
+
+def test_flwr_run_with_stock_parts_only(tmp_path: Path) -> None:
+    fleet = f"127.0.0.1:{free_port()}"
+    nodes = [super_node(fleet, index, tmp_path) for index in range(2)]
+    with (
+        super_link("--fleet-api-address", fleet, folder=tmp_path) as home,
+        flower(*nodes[0], home=tmp_path / "home-0", log=tmp_path / "node-0.log"),
+        flower(*nodes[1], home=tmp_path / "home-1", log=tmp_path / "node-1.log"),
+    ):
+        flwr_run(home, tmp_path)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs sparse-proxskip[simulation]")
+def test_flowers_own_simulation_runs_the_same_apps(tmp_path: Path) -> None:
+    fleet = f"127.0.0.1:{free_port()}"
+    with super_link("--simulation", "--fleet-api-address", fleet, folder=tmp_path) as home:
+        flwr_run(home, tmp_path, state=str(tmp_path / "state"))
