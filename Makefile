@@ -7,9 +7,11 @@ export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
 
 .PHONY: demo test test-slow check bench format clean
 
-demo: $(READY)  ## three algorithms on handwritten digits, with a table and a figure
+demo: $(READY)  ## two federations of four client processes over gRPC, on handwritten digits; a table and a figure
 	@rm -rf runs/demo
-	$(BIN)/proxskip-server compare digits sparse_proxskip fediht final_topk --output runs/demo
+	$(BIN)/proxskip-server local digits --clients 4 --output runs/demo/sparse_proxskip
+	$(BIN)/proxskip-server local digits --clients 4 --set algorithm.name=fedavg --output runs/demo/fedavg
+	$(BIN)/proxskip-server report runs/demo/sparse_proxskip runs/demo/fedavg --output runs/demo/comparison.png
 
 test: $(READY)  ## the fast tests
 	$(BIN)/python -m pytest -n 2

@@ -14,12 +14,12 @@ class Ratio:
 
     name: str
     value: float
-    limit: float
+    limit: float | None  # None: for information
 
     @property
     def holds(self) -> bool:
         """Say whether the limit is kept."""
-        return self.value <= self.limit
+        return self.limit is None or self.value <= self.limit
 
 
 def median_seconds(actions: Mapping[str, Callable[[], object]], repetitions: int) -> dict[str, float]:

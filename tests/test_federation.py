@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from flwr.app import Context, RecordDict
+from flwr.serverapp import ServerApp
 
 from common import plugins
 from common.algorithm import Algorithm
 from common.experiment import load_experiment
+from common.wire import Run, pack_run
 from server.fleet import Fleet
 from server.simulate import Simulation
 from tests.processes import CPU, clients, deploy, load
@@ -53,3 +58,18 @@ def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fl
     assert exact[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
     assert rounded[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
     assert (exact[-1].message_bytes_up or 0) > (exact[-1].payload_bytes_up or 0)
+
+
+def test_the_example_in_the_documentation_runs(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parent.parent / "docs" / "flower.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    module: dict[str, object] = {"__name__": "example"}
+    exec(compile(example, "docs/flower.md", "exec"), module)  # noqa: S102 - our own documentation
+    experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=3"])
+    configuration = pack_run(Run(experiment=experiment, name="example"))
+    app = module["app"]
+    assert isinstance(app, ServerApp)
+    with fleet.run(configuration) as grid:
+        run_id = grid.run.run_id
+        app(grid, Context(run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=configuration))
+    assert "test_accuracy" in capsys.readouterr().out

@@ -1,0 +1,165 @@
+"""Seconds a round over gRPC, against Flower's own programs in the same run, and what a large model costs in memory."""
+
+from __future__ import annotations
+
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.measure import Ratio
+from bench.payload import PayloadProblem
+from common.experiment import Experiment, load_experiment
+from common.types import RoundRecord
+from common.wire import Run, pack_run
+from server.fleet import Fleet
+from server.run_folder import RunFolder
+from strategies.flower import AlgorithmStrategy
+
+BIN = Path(sys.executable).parent
+REPOSITORY = Path(__file__).parent.parent
+EXPERIMENT = Path(__file__).with_name("payload.yaml")
+VALUES = {"4 kB": 1_000, "1 MB": 250_000, "5.8 MB": 1_450_000, "45 MB": 11_250_000}
+STOCK_ROUNDS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """So many nodes, dealt out to so many processes, with a model of such a size."""
+
+    nodes: int
+    processes: int
+    payload: str
+    rounds: int
+
+    @property
+    def experiment(self) -> Experiment:
+        """Return the experiment of this case."""
+        settings = [f"clients={self.nodes}", f"task.size={VALUES[self.payload]}", f"rounds={self.rounds}"]
+        return load_experiment(str(EXPERIMENT), settings)
+
+
+def run() -> list[Ratio]:
+    """Measure; the stock way takes seconds a round, so it is measured once, and the rest against it."""
+    stock = _stock_seconds()
+    print(f"stock SuperLink and SuperNodes, 2 nodes x 4 kB: {stock:.2f} s a round")
+    ratios = []
+    for case, limit in (  # limits in seconds are given relative to the 7 s that the stock way takes
+        (Case(2, 2, "4 kB", 200), 1 / 80),
+        (Case(2, 2, "1 MB", 50), None),
+        (Case(2, 2, "5.8 MB", 30), None),
+        (Case(2, 2, "45 MB", 12), 1.2 / 7),
+        (Case(16, 2, "4 kB", 50), None),
+        (Case(50, 2, "4 kB", 30), 1.5 / 7),
+    ):
+        seconds, copies, client_copies = _ours(case)
+        name = f"{case.nodes} nodes x {case.payload}"
+        print(f"{name}: {seconds:.4f} s a round")
+        ratios.append(Ratio(f"round / stock round of 2 x 4 kB, {name}", seconds / stock, limit))
+        if case.payload == "45 MB":
+            ratios.append(Ratio(f"peak memory of the server in models, {name}", copies, 3.0))
+            ratios.append(Ratio(f"peak memory of a client in models, {name}", client_copies, None))
+    return ratios
+
+
+def _ours(case: Case) -> tuple[float, float, float]:
+    """Return the median seconds of a round, and what server and client grew by, in models."""
+    experiment = case.experiment
+    records: list[RoundRecord] = []
+    strategy = AlgorithmStrategy(
+        experiment,
+        PayloadProblem(case.nodes, VALUES[case.payload]).initial_state(),
+        on_round=records.append,
+        say=_quiet,
+    )
+    before = _resident_bytes(os.getpid())
+    with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
+        clients = [stack.enter_context(_clients(fleet.address, case, place)) for place in range(case.processes)]
+        with fleet.run(pack_run(Run(experiment=experiment, name="bench"))) as grid:
+            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+        model = 4 * VALUES[case.payload]
+        grown = (_peak_bytes(os.getpid()) - before) / model
+        client_peak = _peak_bytes(clients[0].pid) / model
+    return statistics.median(record.seconds for record in records[1:]), grown, client_peak
+
+
+@contextmanager
+def _clients(address: str, case: Case, place: int) -> Iterator[subprocess.Popen[bytes]]:
+    each = case.nodes // case.processes
+    parts = f"{place * each}-{(place + 1) * each - 1}/{case.nodes}"
+    command = [sys.executable, "-m", "client", "join", address, "--insecure", "--threads", "1", "--partitions", parts]
+    with _process(command, dict(os.environ)) as process:
+        yield process
+
+
+def _stock_seconds() -> float:
+    """Return the median seconds of a round with flower-superlink, two flower-supernodes and `flwr run`."""
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        control, fleet = _free_port(), f"127.0.0.1:{_free_port()}"
+        environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+        environment |= {"FLWR_HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
+        connection = (
+            f'[superlink]\ndefault = "here"\n[superlink.here]\naddress = "127.0.0.1:{control}"\ninsecure = true\n'
+        )
+        (folder / "config.toml").write_text(connection)
+        here = ("--insecure", "--host", "127.0.0.1")
+        link = ("--port", control, "--fleet-api-address", fleet, "--disable-runtime-dependency-installation")
+        stack.enter_context(_process([f"{BIN}/flower-superlink", *here, *link], environment))
+        time.sleep(5)
+        for index in range(2):
+            node_config = f'partition="{index}/2" state="{folder}"'
+            node = ("--superlink", fleet, "--port", _free_port(), "--node-config", node_config)
+            stack.enter_context(_process([f"{BIN}/flower-supernode", *here, *node], environment))
+        configuration = f'experiment="{EXPERIMENT}" settings="rounds={STOCK_ROUNDS + 1}" output="{folder / "run"}"'
+        stack.enter_context(_process([f"{BIN}/flwr", "run", ".", "here", "--run-config", configuration], environment))
+        while not (folder / "run" / "model.safetensors").exists():
+            time.sleep(0.5)
+        return statistics.median(record.seconds for record in RunFolder(folder / "run").rounds()[1:])
+
+
+@contextmanager
+def _process(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment, cwd=REPOSITORY)  # noqa: S603
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _free_port() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return str(probe.getsockname()[1])
+
+
+def _resident_bytes(pid: int) -> int:
+    return _status_bytes(pid, "VmRSS")
+
+
+def _peak_bytes(pid: int) -> int:
+    return _status_bytes(pid, "VmHWM")
+
+
+def _status_bytes(pid: int, key: str) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"no {key} in /proc/{pid}/status")
+
+
+def _quiet(_: str) -> None:
+    """Say nothing."""
