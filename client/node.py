@@ -82,6 +82,9 @@ class Link:
         """Read the files that the options name."""
         if insecure == (certificate is not None):
             raise UserError("say either --certificate FILE, of the authority that signed the server's, or --insecure")
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
         return cls(
             address=address,
             root_certificates=_read_bytes(certificate, "--certificate") if certificate else None,
@@ -340,7 +343,7 @@ class ResidentNode:
         if told := FlowerError.from_json(details):
             details = told.public_details or told.message
         if code is grpc.StatusCode.UNAVAILABLE:
-            return f"waiting for the server at {self._link.address} ({details})"
+            return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
         if self._link.private_key is not None and code in (
             grpc.StatusCode.UNAUTHENTICATED,
             grpc.StatusCode.PERMISSION_DENIED,

@@ -25,16 +25,16 @@ class LiveView:
         self._rounds = rounds
         self._metric = metric
         self._score = ""
+        self._sent_bytes = 0.0
         self._last_line = time.monotonic()
 
     def show(self, record: RoundRecord) -> None:
         """Update with a round's record."""
         if self._metric in record.metrics:
             self._score = f"  {self._metric} {record.metrics[self._metric]:.4f}"
-        status = (
-            f"{record.paper_bits_up / 1e6:.3f} Mbit up  "
-            f"density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"
-        )
+        self._sent_bytes += (record.payload_bytes_up or 0) / record.clients_counted
+        sent = f"{self._sent_bytes / 1e3:.1f} kB" if self._sent_bytes else f"{record.paper_bits_up / 1e6:.3f} Mbit"
+        status = f"{sent} up a client  density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"
         self._progress.update(self._bar, completed=record.round, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
             line = f"{self._title}  round {record.round}/{self._rounds}  {status}"

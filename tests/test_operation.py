@@ -63,6 +63,7 @@ def test_a_server_that_cannot_start_says_why(arguments: tuple[str, ...], reason:
     ("arguments", "reason"),
     [
         (("host:1",), "either --certificate"),
+        (("host", "--insecure"), "expected SERVER:PORT"),
         (("host:1", "--insecure", "--certificate", "x"), "either --certificate"),
         (("host:1", "--certificate", "/no/ca"), "--certificate /no/ca: No such file"),
         (("host:1", "--insecure", "--key", __file__), "not an elliptic-curve private key"),
