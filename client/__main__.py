@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -125,8 +126,9 @@ def _serve(nodes: list[ResidentNode]) -> None:
         pass
     for node in nodes:
         node.stop()
+    end = time.monotonic() + GOODBYE_SECONDS
     for thread in threads:
-        thread.join(GOODBYE_SECONDS)
+        thread.join(max(0.0, end - time.monotonic()))
     if failures:
         raise failures[0]
 

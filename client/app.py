@@ -7,6 +7,7 @@ A SuperNode of Flower starts it anew for every message, so it needs a folder for
 from __future__ import annotations
 
 import socket
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -103,6 +104,9 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
         return Message(work(), reply_to=message)
     except (UserError, MessageError) as error:
         return Message(Error(CLIENT_FAILED, str(error)), reply_to=message)
+    except Exception as error:  # whatever it was, the server must hear that there will be no answer
+        traceback.print_exc()
+        return Message(Error(CLIENT_FAILED, repr(error)), reply_to=message)
 
 
 app = make_app(forgetful_participant_of)

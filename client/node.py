@@ -46,7 +46,12 @@ from flwr.supercore.inflatable.inflatable_object import (
     iterate_object_tree,
     no_object_id_recompute,
 )
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents, pull_objects, push_objects
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectUnavailableError,
+    inflate_object_from_contents,
+    pull_objects,
+    push_objects,
+)
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
@@ -59,14 +64,10 @@ LONGEST_WAIT_SECONDS = 15.0
 IDLE_SECONDS = 0.05  # between pulls from a server that does not hold them
 LONGEST_IDLE_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
+PULL_SECONDS = 60.0  # longer than a server holds a pull: without an answer by then the link is dead
+CALL_SECONDS = 600.0  # for a piece of a model on a slow link
 
 Say = Callable[[str], None]
-_RETRIABLE = {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.INTERNAL,
-    grpc.StatusCode.UNKNOWN,
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,6 +106,7 @@ class Connection:
         self._version = RuntimeVersionMetadata.from_local_component("SuperNode").append_to_grpc_metadata(())
         self._heartbeat = HeartbeatSender(self._send_heartbeat)
         self._call: grpc.Future | None = None
+        self._stopped = False
         self.node = Node()
 
     def open(self) -> None:
@@ -121,7 +123,8 @@ class Connection:
         """Take leave, as far as the server still listens, so that this key can come back at once."""
         with suppress(RuntimeError):
             self._heartbeat.stop()
-        with suppress(grpc.RpcError):
+        with suppress(grpc.RpcError, NodeStoppedError):
+            self._stopped = False  # the goodbye itself may take its time
             if self.node.node_id:
                 self._ask("DeactivateNode", fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id), GOODBYE_SECONDS)
                 if self._registers_itself:
@@ -130,13 +133,14 @@ class Connection:
         self._channel.close()
 
     def cancel(self) -> None:
-        """End a call that waits for work."""
+        """End a call that waits for work, or the next one."""
+        self._stopped = True
         if (call := self._call) is not None:
             call.cancel()
 
     def pull(self) -> tuple[Message, message_pb2.ObjectTree] | None:
         """Return the next message, with its content if it came along; None if there was no work."""
-        response = self._ask("PullMessages", fleet_pb2.PullMessagesRequest(node=self.node))
+        response = self._ask("PullMessages", fleet_pb2.PullMessagesRequest(node=self.node), PULL_SECONDS)
         if not response.messages_list:
             return None
         return message_from_proto(response.messages_list[0]), response.message_object_trees[0]
@@ -223,7 +227,9 @@ class Connection:
         response = self._ask("PullObject", request)
         if not response.object_found:
             raise MissingObjectError(f"the server no longer has object {object_id[:8]} of its message")
-        return bytes(response.object_content) if response.object_available else b""
+        if not response.object_available:
+            raise ObjectUnavailableError(object_id)  # for `pull_objects`, which then tries again
+        return bytes(response.object_content)
 
     def _push_object(self, run_id: int, session_id: str, object_id: str, content: bytes) -> None:
         request = message_pb2.PushObjectRequest(
@@ -238,10 +244,12 @@ class Connection:
         except grpc.RpcError:
             return True  # the pull sees the same trouble, and deals with it
 
-    def _ask(self, method: str, request: object, timeout_seconds: float | None = None) -> Any:  # noqa: ANN401 - a proto
-        self._call = getattr(self._stub, method).future(request, timeout_seconds, self._credentials())
+    def _ask(self, method: str, request: object, timeout_seconds: float = CALL_SECONDS) -> Any:  # noqa: ANN401 - a proto
+        call = self._call = getattr(self._stub, method).future(request, timeout_seconds, self._credentials())
+        if self._stopped:
+            call.cancel()
         try:
-            return self._call.result()
+            return call.result()
         except grpc.FutureCancelledError:
             raise NodeStoppedError from None
         finally:
@@ -284,8 +292,10 @@ class ResidentNode:
         wait = FIRST_WAIT_SECONDS
         while not self._stopping.is_set():
             self._connection = Connection(self._link)
+            joined = False
             try:
                 self._connection.open()
+                joined = True
                 self._say(f"joined the server at {self._link.address}")
                 wait = FIRST_WAIT_SECONDS
                 self._serve(self._connection)
@@ -294,7 +304,7 @@ class ResidentNode:
             except UserError:
                 raise
             except Exception as error:  # whatever it was, a client that stays is worth more than one that ends
-                self._say(f"{self._reason(error)}; trying again in {wait:g} s")
+                self._say(f"{self._reason(error, joined=joined)}; trying again in {wait:g} s")
                 self._stopping.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             finally:
@@ -330,11 +340,19 @@ class ResidentNode:
         if reply.has_error():
             self._say(f"cannot do what the server asks: {reply.error.reason}")
         if came_whole:
-            connection.push_whole(reply, seconds)
+            self._push_whole(connection, reply, seconds)
         else:
             connection.push_objects(reply, seconds)
 
-    def _reason(self, error: Exception) -> str:
+    def _push_whole(self, connection: Connection, reply: Message, seconds: float) -> None:
+        try:
+            connection.push_whole(reply, seconds)
+        except grpc.RpcError as error:
+            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
+                raise
+            self._say("the server no longer waits for this answer; it came too late")
+
+    def _reason(self, error: Exception, *, joined: bool) -> str:
         if not isinstance(error, grpc.RpcError):
             return f"something went wrong here ({error!r})"
         code, details = error.code(), error.details() or ""
@@ -344,10 +362,9 @@ class ResidentNode:
             details = told.public_details or told.message
         if code is grpc.StatusCode.UNAVAILABLE:
             return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
-        if self._link.private_key is not None and code in (
-            grpc.StatusCode.UNAUTHENTICATED,
-            grpc.StatusCode.PERMISSION_DENIED,
-        ):
+        refused = code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+        # After we had joined it only means that the server was restarted, and does not know us yet.
+        if refused and not joined and self._link.private_key is not None:
             raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return f"the server at {self._link.address} does not take this client now: {details}"

@@ -107,6 +107,11 @@ class Participant:
     def _settle(self, order: Order) -> None:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
         pending = self._memory.pending
+        if pending is None and order.counted and self._algorithm.has_control:
+            raise UserError(
+                f"{self.name} was counted in round {order.counted} but remembers nothing of it, so its control variate "
+                "is lost; start clients with --state DIR where they may be restarted in mid-run"
+            )
         if pending is not None and pending.plan.round == order.counted:
             average = order.state.model if order.average is None else order.average
             self._memory = self._algorithm.settle(self._memory, average.to(self._device))

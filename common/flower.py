@@ -23,6 +23,7 @@ CHANNEL_OPTIONS = (
     ("grpc.http2.max_frame_size", (1 << 24) - 1),
     ("grpc.http2.lookahead_bytes", 1 << 24),
     ("grpc.http2.write_buffer_size", 1 << 22),
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
 )
 
 # The error code of a reply in which a client says why it cannot do what it is asked.

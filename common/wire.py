@@ -8,6 +8,7 @@ is in one ConfigRecord.
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -127,8 +128,9 @@ def unpack_report(content: RecordDict, like: ServerState) -> Report:
     """Read what `pack_report` wrote."""
     config = _record(content, _CONFIG, ConfigRecord)
     client, number, seconds = config.get(_CLIENT), config.get(_ROUND), config.get(_SECONDS)
-    if not (isinstance(client, str) and isinstance(number, int) and isinstance(seconds, float)):
+    if not (isinstance(client, str) and isinstance(number, int) and _is_number(seconds)):
         raise MessageError("a report without client, round and seconds")
+    assert isinstance(seconds, float)
     model, control, buffers, _ = _unpack(_record(content, _VECTORS, ArrayRecord), like)
     upload = Upload(model=model, control_change=control, buffers=buffers)
     return Report(client=client, round=number, seconds=seconds, upload=upload)
@@ -155,8 +157,9 @@ def pack_evaluation(loss: float) -> RecordDict:
 def unpack_evaluation(content: RecordDict) -> float:
     """Read the loss."""
     loss = _record(content, _METRICS, MetricRecord).get("loss")
-    if not isinstance(loss, float):
-        raise MessageError("an evaluation without a loss")
+    if not _is_number(loss):
+        raise MessageError("an evaluation without a finite loss")
+    assert isinstance(loss, float)
     return loss
 
 
@@ -198,6 +201,8 @@ class Assembly:
         self._content = content
         self.missing = set(pieces_to_come(content))
         array = _payload_of(content)
+        if array is not None and len(array.data) > PIECE_BYTES:
+            raise MessageError(f"a first piece of {len(array.data)} bytes")
         self._data = bytearray()
         if array is not None and self.missing:
             self._data = bytearray(array.shape[0])
@@ -274,6 +279,10 @@ def _vector(name: str, data: memoryview, like: Tensor | None) -> Tensor | None:
         return decode(data, like.shape[-1])
     except DecodeError as error:
         raise MessageError(f"{name}: {error}") from None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) and math.isfinite(value)
 
 
 def _record(content: RecordDict, key: str, kind: type[_Kind]) -> _Kind:

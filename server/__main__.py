@@ -180,7 +180,7 @@ def local(
         folder = RunFolder.create(output, chosen, problem.data_name)
         logs = folder.path / "clients"
         _say(f"starting {chosen.clients} client processes; their logs are in {logs}")
-        with local_clients(fleet.address, chosen.clients, data=data, logs=logs):
+        with local_clients(fleet.address, chosen.clients, data=data, logs=logs, say=_say):
             _federate(chosen, problem, folder, Terms(evaluate_on_clients=evaluate_on_clients), fleet)
 
 

@@ -14,7 +14,6 @@ import hashlib
 import math
 import threading
 import time
-from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +25,7 @@ import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Error, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app.message import make_message, remove_content_from_message
 from flwr.cli.build import build_fab_from_files
 from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
 from flwr.common.serde import message_from_proto, message_to_proto
@@ -83,11 +82,15 @@ Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, th
 
 
 class Mailbox:
-    """What waits for one node."""
+    """What waits for one node.
+
+    A message stays until it is answered or given up: a node that pulls again without an answer has lost it on the way,
+    or its own memory of it, and gets it again.
+    """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._whole: deque[message_pb2.Message] = deque()
+        self._whole: dict[str, message_pb2.Message] = {}
         self._signals = 0
         self.takes_whole_messages = False
 
@@ -95,14 +98,19 @@ class Mailbox:
         """Add a message with its content, or None to say that there is one in the link state."""
         with self._changed:
             if message is not None:
-                self._whole.append(message)
+                self._whole[message.metadata.message_id] = message
             self._signals += 1
             self._changed.notify_all()
 
-    def take(self) -> message_pb2.Message | None:
-        """Return the oldest whole message."""
+    def oldest(self) -> message_pb2.Message | None:
+        """Return the oldest whole message that is not answered yet."""
         with self._changed:
-            return self._whole.popleft() if self._whole else None
+            return next(iter(self._whole.values()), None)
+
+    def drop(self, message_id: str) -> None:
+        """Take out a message that is answered or given up."""
+        with self._changed:
+            self._whole.pop(message_id, None)
 
     @property
     def signals(self) -> int:
@@ -133,7 +141,7 @@ class PostOffice:
     """Mailboxes of the nodes, payloads on their way down in pieces, and replies on their way up."""
 
     def __init__(self) -> None:
-        self._boxes: defaultdict[int, Mailbox] = defaultdict(Mailbox)
+        self._boxes: dict[int, Mailbox] = {}
         self._changed = threading.Condition()
         self._payloads: dict[str, tuple[int, bytes]] = {}  # message id -> the node it is for, all of its payload
         self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
@@ -144,7 +152,13 @@ class PostOffice:
 
     def box(self, node_id: int) -> Mailbox:
         """Return the mailbox of a node."""
-        return self._boxes[node_id]
+        with self._changed:
+            return self._boxes.setdefault(node_id, Mailbox())
+
+    def sweep(self, online: set[int]) -> None:
+        """Forget the mailboxes of nodes that have gone."""
+        with self._changed:
+            self._boxes = {node_id: box for node_id, box in self._boxes.items() if node_id in online}
 
     def close(self) -> None:
         """Let go of all that wait."""
@@ -168,13 +182,14 @@ class PostOffice:
     def receive(self, message: Message, node_id: int) -> bool:
         """Take a reply with the first piece of its payload; say whether this node was asked for it."""
         answered = message.metadata.reply_to_message_id
-        asked = self.payload_for(node_id, answered)
         content = message.content if message.has_content() else RecordDict()
-        if asked is None or payload_size(content) > max(LARGEST_REPLY_BYTES, LARGEST_REPLY_RATIO * len(asked)):
-            return False
-        parcel = Parcel(message, Assembly(content))
         with self._changed:
-            self._parcels[answered] = parcel
+            asked = self.payload_for(node_id, answered)
+            if asked is None or message.metadata.src_node_id != node_id:
+                return False
+            if payload_size(content) > max(LARGEST_REPLY_BYTES, LARGEST_REPLY_RATIO * len(asked)):
+                return False
+            self._parcels[answered] = Parcel(message, Assembly(content))
             self._finish(answered)
         return True
 
@@ -215,8 +230,9 @@ class PostOffice:
         """Expect no reply to these messages any more."""
         with self._changed:
             for one in message_ids:
-                for place in (self._payloads, self._parcels, self._complete):
-                    place.pop(one, None)
+                self._drop(one)
+                self._parcels.pop(one, None)
+                self._complete.pop(one, None)
 
     def wait_for_reply(self, seconds: float) -> None:
         """Wait until some reply is complete, at most so long."""
@@ -227,8 +243,13 @@ class PostOffice:
     def _finish(self, answered: str) -> None:
         if not self._parcels[answered].assembly.missing:
             self._complete[answered] = self._parcels.pop(answered)
-            self._payloads.pop(answered, None)
+            self._drop(answered)
             self._announce()
+
+    def _drop(self, message_id: str) -> None:
+        node_id, _ = self._payloads.pop(message_id, (None, b""))
+        if node_id in self._boxes:
+            self._boxes[node_id].drop(message_id)
 
     def _announce(self) -> None:
         with self._changed:
@@ -260,7 +281,7 @@ class HoldingServicer(FleetServicer):
         end = time.monotonic() + HOLD_SECONDS
         while True:
             seen = box.signals
-            if box.takes_whole_messages and context.is_active() and (message := box.take()):
+            if box.takes_whole_messages and context.is_active() and (message := box.oldest()):
                 return self._whole(request, message)
             response = super().PullMessages(request, context)
             if response.messages_list or self._office.closed:
@@ -286,8 +307,11 @@ class HoldingServicer(FleetServicer):
             self._office.expect_objects(response.session_id, response.objects_to_push)
             return response
         message = message_from_proto(request.messages_list[0])
-        if not self._office.receive(message, request.node.node_id):
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
+        try:
+            if not self._office.receive(message, request.node.node_id):
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
+        except MessageError as error:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
         self._count(message.metadata.run_id, request, response)
         return response
@@ -452,7 +476,7 @@ class FleetGrid(Grid):
             for described in self._state.get_message_res(message_ids=unheard, run_id=self._run.run_id):
                 tree = self._state.object_store.get_object_tree(described.metadata.message_id)
                 to_come = [one.object_id for one in iterate_object_tree(tree)]
-                arrival = _Arrival(described.metadata.message_id, to_come, {})
+                arrival = _Arrival(described, to_come, {})
                 self._arriving[described.metadata.reply_to_message_id] = arrival
         complete = [one for one in message_ids & self._arriving.keys() if self._fetch(self._arriving[one])]
         replies = [self._arriving.pop(one).inflate() for one in complete]
@@ -467,7 +491,7 @@ class FleetGrid(Grid):
             if not content:
                 return False
             arrival.contents[arrival.to_come.pop()] = content
-        self._state.object_store.delete(arrival.message_id)
+        self._state.object_store.delete(arrival.described.metadata.message_id)
         return True
 
     def _answers_of_the_dead(self, message_ids: set[str]) -> list[Message]:
@@ -476,6 +500,7 @@ class FleetGrid(Grid):
             return []
         self._next_roll_call = time.monotonic() + SCAN_SECONDS
         online = set(self.get_node_ids())
+        self._office.sweep(online)
         gone = [one for one in message_ids & self._whole.keys() if self._whole[one].metadata.dst_node_id not in online]
         self._office.forget(gone)
         error = Error(ErrorCode.NODE_UNAVAILABLE, "the client has left or no longer shows signs of life")
@@ -486,14 +511,23 @@ class FleetGrid(Grid):
 class _Arrival:
     """A reply of which some objects may still be on their way."""
 
-    message_id: str
+    described: Message  # what Flower has checked: who answers what
     to_come: list[str]
     contents: dict[str, bytes]
 
     def inflate(self) -> Message:
-        message = inflate_object_from_contents(self.message_id, self.contents)
-        assert isinstance(message, Message)
-        message.metadata.__dict__["_message_id"] = self.message_id
+        """Put the objects together; whatever they are, the answer is to the message that was sent."""
+        described = self.described.metadata
+        try:
+            message = inflate_object_from_contents(described.message_id, self.contents)
+            assert isinstance(message, Message)
+        except Exception as error:  # what a node sends may fail in any way
+            message = make_message(described, error=Error(ErrorCode.UNKNOWN, f"its answer cannot be read: {error!r}"))
+        message.metadata.__dict__.update(
+            _message_id=described.message_id,
+            _reply_to_message_id=described.reply_to_message_id,
+            _src_node_id=described.src_node_id,
+        )
         return message
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -16,15 +17,28 @@ LEAVE_SECONDS = 8.0
 
 @contextmanager
 def local_clients(
-    address: str, clients: int, *, data: Path | None, logs: Path
-) -> Iterator[list[subprocess.Popen[bytes]]]:
+    address: str, clients: int, *, data: Path | None, logs: Path, say: Callable[[str], None]
+) -> Iterator[None]:
     """Start one process a client; they leave with this context, and with this process however it ends."""
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         processes = [stack.enter_context(_client(address, index, clients, data, logs)) for index in range(clients)]
-        yield processes
-        for process in processes:
-            process.terminate()
+        leaving = threading.Event()
+        for index, process in enumerate(processes):
+            threading.Thread(target=_watch, args=(index, process, leaving, say), daemon=True).start()
+        try:
+            yield
+        finally:
+            leaving.set()
+            for process in processes:  # all at once, so that they leave at the same time
+                process.terminate()
+
+
+def _watch(index: int, process: subprocess.Popen[bytes], leaving: threading.Event, say: Callable[[str], None]) -> None:
+    """Tell of a client that ends on its own: the run would wait for it without a word."""
+    code = process.wait()
+    if not leaving.is_set():
+        say(f"the process of client-{index} has ended with exit code {code}; its log says why")
 
 
 @contextmanager

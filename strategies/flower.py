@@ -8,8 +8,10 @@ message says of which round the client's upload was counted last.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -39,6 +41,7 @@ from common.wire import (
 SHORTEST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
 SECONDS_BETWEEN_NOTICES = 10.0
+QUESTION_SECONDS = 120.0  # a client may load its data before it answers
 
 Say = Callable[[str], None]
 
@@ -83,11 +86,11 @@ class Tally:
 class Roster:
     """Who takes part: clients by name, and the nodes behind which they are now."""
 
-    def __init__(self, say: Say) -> None:
+    def __init__(self, most_clients: int, say: Say) -> None:
         self.nodes: dict[str, int] = {}
-        self.refusals: dict[str, str] = {}
+        self._most_clients = most_clients
         self._say = say
-        self._asked: dict[str, int] = {}  # message id -> node
+        self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
 
     def update(self, grid: Grid) -> None:
@@ -96,12 +99,15 @@ class Roster:
         for name in [name for name, node in self.nodes.items() if node not in online]:
             self._say(f"{name} has left")
             del self.nodes[name]
+        self._give_up_questions(grid)
         new = sorted(online - self._known)
         self._known = online
         questions = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
-        self._asked |= {one: node for one, node in zip(grid.push_messages(questions), new, strict=True) if one}
+        sent = zip(grid.push_messages(questions), new, strict=True)
+        self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
         for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
-            self._welcome(self._asked.pop(reply.metadata.reply_to_message_id), reply)
+            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
+            self._welcome(node, reply)
 
     def gather(self, grid: Grid, count: int) -> None:
         """Wait until that many clients are there, and say who is missing while they are not."""
@@ -127,10 +133,21 @@ class Roster:
         except MessageError as error:
             self._say(f"node {node} does not answer as one of our clients: {error}")
             return
-        if self.nodes.get(name, node) != node:
-            self._say(f"a second client calls itself {name}; it is left out: give each a --name of its own")
+        if name not in self.nodes and len(self.nodes) >= self._most_clients:
+            self._say(f"{name} is left out: all {self._most_clients} clients are here")
             return
+        if self.nodes.get(name, node) != node:
+            # Most likely it lost its connection and is back before the old one was found dead.
+            self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
         self.nodes[name] = node
+
+    def _give_up_questions(self, grid: Grid) -> None:
+        """Ask again who did not answer for long: the question may have been lost with a broken connection."""
+        late = {one for one, (_, then) in self._asked.items() if time.monotonic() - then > QUESTION_SECONDS}
+        for one in late:
+            self._known.discard(self._asked.pop(one)[0])
+        if late and isinstance(grid, PromptGrid):
+            grid.forget(late)
 
     def _missing(self, count: int) -> str:
         here = sorted(self.nodes)
@@ -158,10 +175,12 @@ class AlgorithmStrategy(Strategy):
         on_round: Callable[[RoundRecord], None] | None = None,
         say: Say = print,
     ) -> None:
+        if minimum_clients is not None and minimum_clients > experiment.clients:
+            raise UserError(f"a round cannot have at least {minimum_clients} of {experiment.clients} clients")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
         self.state = self.algorithm.initial_state(initial)
-        self.roster = Roster(say)
+        self.roster = Roster(experiment.clients, say)
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
         self._evaluate_on_clients = evaluate_on_clients
@@ -226,7 +245,11 @@ class AlgorithmStrategy(Strategy):
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
         """Return the mean of the clients' losses: the objective of the paper."""
-        losses = [unpack_evaluation(reply.content) for reply in replies if reply.has_content()]
+        losses = []
+        for reply in replies:
+            with suppress(MessageError):  # a client that does not answer this is none to refuse in training
+                if reply.has_content():
+                    losses.append(unpack_evaluation(reply.content))
         return MetricRecord({"train_loss": sum(losses) / len(losses)}) if losses else None
 
     def start(
@@ -341,13 +364,21 @@ class AlgorithmStrategy(Strategy):
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
         self._bits_up += BITS_A_VALUE * tally.mean.values / clients
-        reasons = {**tally.absent, **tally.refused}
-        missing = [name for name in self.roster.nodes if name not in tally.counted]
+        if not all(map(math.isfinite, [*metrics.values(), density_down])) or not self.state.model.isfinite().all():
+            raise FederationError(
+                f"round {number}: the model is no longer finite; try a smaller algorithm.learning_rate"
+            )
+        reasons = {
+            **dict.fromkeys(self._counted, "it has left"),
+            **dict.fromkeys(self.roster.nodes, "no answer before the deadline"),
+            **tally.absent,
+            **tally.refused,
+        }
         record = RoundRecord(
             round=number,
             local_steps=plan.local_steps,
             clients_counted=clients,
-            clients_missing={name: reasons.get(name, "no answer before the deadline") for name in missing},
+            clients_missing={name: why for name, why in reasons.items() if name and name not in tally.counted},
             paper_bits_up=self._bits_up,
             density_up=tally.mean.model_values / (clients * self.state.model.shape[-1]),
             density_down=density_down,

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from flwr.app import Context, RecordDict
+from flwr.proto.message_pb2 import Message as ProtoMessage
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.serverapp import ServerApp
 
 from common import plugins
 from common.algorithm import Algorithm
+from common.errors import UserError
 from common.experiment import load_experiment
+from common.types import RoundRecord
 from common.wire import Run, pack_run
-from server.fleet import Fleet
+from server.fleet import Fleet, PostOffice
 from server.simulate import Simulation
-from tests.processes import CPU, clients, deploy, load
+from strategies.flower import AlgorithmStrategy, FederationError
+from tests.processes import CPU, client_process, clients, deploy, load
 
 NAMES = plugins.available(Algorithm.plugin_package)
 CLIENTS = 3
@@ -73,3 +81,54 @@ def test_the_example_in_the_documentation_runs(fleet: Fleet, capsys: pytest.Capt
         run_id = grid.run.run_id
         app(grid, Context(run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=configuration))
     assert "test_accuracy" in capsys.readouterr().out
+
+
+def test_a_run_that_diverges_ends_with_one_line(fleet: Fleet) -> None:
+    settings = [f"clients={CLIENTS}", "rounds=20", "algorithm.name=fedavg", "algorithm.learning_rate=1e30"]
+    with pytest.raises(FederationError, match="finite"):
+        deploy(fleet, load_experiment("digits", settings))
+
+
+def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
+    experiment = load_experiment("digits", ["clients=2"])
+    with pytest.raises(UserError, match="at least 3 of 2"):
+        AlgorithmStrategy(experiment, load(experiment).initial_state(), minimum_clients=3)
+
+
+def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
+    """It has a state folder; its old connection still counts as alive when it is back."""
+    experiment = load_experiment("digits", ["clients=2", "rounds=8", "schedule.period=4"])
+    with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
+
+        def start(index: int) -> subprocess.Popen[bytes]:
+            options = ("--insecure", "--partition", f"{index}/2", "--state", str(tmp_path / "state"))
+            log = tmp_path / f"client-{index}-{time.monotonic()}.log"
+            return stack.enter_context(client_process(fleet.address, *options, log=log))
+
+        victim = [start(0), start(1)][1]
+
+        def kill_in_round_three(record: RoundRecord) -> None:
+            if record.round == 3:
+                victim.kill()
+                start(1)
+
+        initial = load(experiment).initial_state()
+        strategy = AlgorithmStrategy(experiment, initial, deadline_seconds=3, on_round=kill_in_round_three)
+        with fleet.run(pack_run(Run(experiment=experiment, name="killed"))) as grid:
+            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+    simulation = Simulation(experiment, load(experiment), CPU)
+    list(simulation.rounds())
+    assert float((strategy.state.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
+
+
+def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up() -> None:
+    office = PostOffice()
+    office.send(ProtoMessage(metadata=ProtoMetadata(message_id="m", dst_node_id=7)), b"payload")
+    for _ in range(2):  # pulled twice: the first time it was lost on the way
+        message = office.box(7).oldest()
+        assert message is not None
+        assert message.metadata.message_id == "m"
+    assert office.payload_for(8, "m") is None
+    office.forget(["m"])
+    assert office.box(7).oldest() is None
+    assert office.payload_for(7, "m") is None
