@@ -21,7 +21,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     # Larger frames and windows than gRPC's own: a third of the time for a piece.
     ("grpc.http2.max_frame_size", (1 << 24) - 1),
-    ("grpc.http2.lookahead_bytes", 1 << 24),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
     ("grpc.http2.write_buffer_size", 1 << 22),
     ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
 )
