@@ -64,7 +64,8 @@ from common.flower import (
     WHOLE_MESSAGES_HEADER,
     require_known_flower,
 )
-from common.wire import Assembly, MessageError, cut, payload_size, piece
+from common.wire import MessageError, cut, piece
+from server.post_office import PostOffice
 
 HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
 SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
@@ -73,188 +74,9 @@ NODE_HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 1.0
 MOST_CALLS = 1000  # at a time; a held pull is one
 KEEP_ALIVE = (("grpc.keepalive_time_ms", 210_000), ("grpc.http2.max_pings_without_data", 0))  # as flwr has it
-# A reply is not taken if it is much larger than what was asked for, whatever a node may send.
-LARGEST_REPLY_BYTES = 16 << 20
-LARGEST_REPLY_RATIO = 2
 NOT_EXPECTED = "nobody waits for this reply any more"
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
-
-
-class Mailbox:
-    """What waits for one node.
-
-    A message stays until it is answered or given up: a node that pulls again without an answer has lost it on the way,
-    or its own memory of it, and gets it again.
-    """
-
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._whole: dict[str, message_pb2.Message] = {}
-        self._signals = 0
-        self.takes_whole_messages = False
-
-    def put(self, message: message_pb2.Message | None) -> None:
-        """Add a message with its content, or None to say that there is one in the link state."""
-        with self._changed:
-            if message is not None:
-                self._whole[message.metadata.message_id] = message
-            self._signals += 1
-            self._changed.notify_all()
-
-    def oldest(self) -> message_pb2.Message | None:
-        """Return the oldest whole message that is not answered yet."""
-        with self._changed:
-            return next(iter(self._whole.values()), None)
-
-    def drop(self, message_id: str) -> None:
-        """Take out a message that is answered or given up."""
-        with self._changed:
-            self._whole.pop(message_id, None)
-
-    @property
-    def signals(self) -> int:
-        """Return how often something was put in."""
-        return self._signals
-
-    def wait_beyond(self, signals: int, seconds: float) -> bool:
-        """Wait until more was put in; say whether it was."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._signals > signals, timeout=max(0.0, seconds))
-
-
-@dataclass
-class Parcel:
-    """A reply that comes in pieces."""
-
-    message: Message
-    assembly: Assembly
-
-    def opened(self) -> Message:
-        """Return the reply with its whole content."""
-        if self.message.has_content():
-            self.message.content = self.assembly.content()
-        return self.message
-
-
-class PostOffice:
-    """Mailboxes of the nodes, payloads on their way down in pieces, and replies on their way up."""
-
-    def __init__(self) -> None:
-        self._boxes: dict[int, Mailbox] = {}
-        self._changed = threading.Condition()
-        self._payloads: dict[str, tuple[int, bytes]] = {}  # message id -> the node it is for, all of its payload
-        self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
-        self._complete: dict[str, Parcel] = {}
-        self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
-        self._news = False
-        self.closed = False
-
-    def box(self, node_id: int) -> Mailbox:
-        """Return the mailbox of a node."""
-        with self._changed:
-            return self._boxes.setdefault(node_id, Mailbox())
-
-    def sweep(self, online: set[int]) -> None:
-        """Forget the mailboxes of nodes that have gone."""
-        with self._changed:
-            self._boxes = {node_id: box for node_id, box in self._boxes.items() if node_id in online}
-
-    def close(self) -> None:
-        """Let go of all that wait."""
-        self.closed = True
-        for box in list(self._boxes.values()):
-            box.put(None)
-        self._announce()
-
-    def send(self, message: message_pb2.Message, payload: bytes) -> None:
-        """Hand a message to the node's next pull, and keep the payload at hand until it is answered."""
-        node_id = message.metadata.dst_node_id
-        with self._changed:
-            self._payloads[message.metadata.message_id] = (node_id, payload)
-        self.box(node_id).put(message)
-
-    def payload_for(self, node_id: int, message_id: str) -> bytes | None:
-        """Return the payload of a message to this node that is not answered yet."""
-        owner, payload = self._payloads.get(message_id, (None, None))
-        return payload if owner == node_id else None
-
-    def receive(self, message: Message, node_id: int) -> bool:
-        """Take a reply with the first piece of its payload; say whether this node was asked for it."""
-        answered = message.metadata.reply_to_message_id
-        content = message.content if message.has_content() else RecordDict()
-        with self._changed:
-            asked = self.payload_for(node_id, answered)
-            if asked is None or message.metadata.src_node_id != node_id:
-                return False
-            if payload_size(content) > max(LARGEST_REPLY_BYTES, LARGEST_REPLY_RATIO * len(asked)):
-                return False
-            self._parcels[answered] = Parcel(message, Assembly(content))
-            self._finish(answered)
-        return True
-
-    def receive_piece(self, node_id: int, answered: str, number: int, content: bytes) -> bool:
-        """Take a further piece of a reply; say whether it was expected."""
-        with self._changed:
-            parcel = self._parcels.get(answered)
-            if parcel is None or self.payload_for(node_id, answered) is None:
-                return False
-            parcel.assembly.add(number, content)
-            self._finish(answered)
-        return True
-
-    def expect_objects(self, session: str, missing: Iterable[str]) -> None:
-        """Note which objects of a stock node's reply are still to come."""
-        with self._changed:
-            self._uploading[session] = set(missing)
-        self.object_arrived(session, "")
-
-    def object_arrived(self, session: str, object_id: str) -> None:
-        """Note an object; with the last one the reply is complete."""
-        with self._changed:
-            if session not in self._uploading:
-                return
-            self._uploading[session].discard(object_id)
-            if self._uploading[session]:
-                return
-            del self._uploading[session]
-        self._announce()
-
-    def take_replies(self, message_ids: set[str]) -> list[Message]:
-        """Return the complete replies to these messages."""
-        with self._changed:
-            parcels = [self._complete.pop(one) for one in message_ids & self._complete.keys()]
-        return [parcel.opened() for parcel in parcels]
-
-    def forget(self, message_ids: Iterable[str]) -> None:
-        """Expect no reply to these messages any more."""
-        with self._changed:
-            for one in message_ids:
-                self._drop(one)
-                self._parcels.pop(one, None)
-                self._complete.pop(one, None)
-
-    def wait_for_reply(self, seconds: float) -> None:
-        """Wait until some reply is complete, at most so long."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._news, timeout=seconds)
-            self._news = False
-
-    def _finish(self, answered: str) -> None:
-        if not self._parcels[answered].assembly.missing:
-            self._complete[answered] = self._parcels.pop(answered)
-            self._drop(answered)
-            self._announce()
-
-    def _drop(self, message_id: str) -> None:
-        node_id, _ = self._payloads.pop(message_id, (None, b""))
-        if node_id in self._boxes:
-            self._boxes[node_id].drop(message_id)
-
-    def _announce(self) -> None:
-        with self._changed:
-            self._news = True
-            self._changed.notify_all()
 
 
 class HoldingServicer(FleetServicer):
@@ -289,11 +111,9 @@ class HoldingServicer(FleetServicer):
             if not box.wait_beyond(seen, end - time.monotonic()) or not context.is_active():
                 return response
 
-    def _whole(
-        self, request: fleet_pb2.PullMessagesRequest, message: message_pb2.Message
-    ) -> fleet_pb2.PullMessagesResponse:
+    def _whole(self, request: fleet_pb2.PullMessagesRequest, message: Message) -> fleet_pb2.PullMessagesResponse:
         response = fleet_pb2.PullMessagesResponse(
-            messages_list=[message], message_object_trees=[message_pb2.ObjectTree()]
+            messages_list=[message_to_proto(message)], message_object_trees=[message_pb2.ObjectTree()]
         )
         self._count(message.metadata.run_id, request, response)
         return response
@@ -449,7 +269,7 @@ class FleetGrid(Grid):
             message.metadata.__dict__["_message_id"] = uuid4().hex
             message.content, payload = cut(message.content)
             self._whole[message.metadata.message_id] = message
-            self._office.send(message_to_proto(message), payload)
+            self._office.send(message, payload)
             return message.metadata.message_id
         stored = self._store(message)
         if stored:

@@ -10,9 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, RecordDict
-from flwr.proto.message_pb2 import Message as ProtoMessage
-from flwr.proto.message_pb2 import Metadata as ProtoMetadata
+from flwr.app import Context, MessageType, RecordDict
 from flwr.serverapp import ServerApp
 
 from common import plugins
@@ -21,7 +19,8 @@ from common.errors import UserError
 from common.experiment import load_experiment
 from common.types import RoundRecord
 from common.wire import Run, pack_run
-from server.fleet import Fleet, PostOffice
+from server.fleet import Fleet
+from server.post_office import PostOffice
 from server.simulate import Simulation
 from strategies.flower import AlgorithmStrategy, FederationError
 from tests.processes import CPU, client_process, clients, deploy, load
@@ -121,9 +120,13 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
     assert float((strategy.state.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
 
 
-def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up() -> None:
+def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Fleet) -> None:
     office = PostOffice()
-    office.send(ProtoMessage(metadata=ProtoMetadata(message_id="m", dst_node_id=7)), b"payload")
+    experiment = load_experiment("digits", [f"clients={CLIENTS}"])
+    with fleet.run(pack_run(Run(experiment=experiment, name="box"))) as grid:
+        order = grid.create_message(RecordDict(), MessageType.TRAIN, 7, "1")
+    order.metadata.__dict__["_message_id"] = "m"
+    office.send(order, b"payload")
     for _ in range(2):  # pulled twice: the first time it was lost on the way
         message = office.box(7).oldest()
         assert message is not None
