@@ -20,6 +20,7 @@ from common.experiment import Experiment, load_experiment
 from common.types import RoundRecord
 from common.wire import Run, pack_run
 from server.fleet import Fleet
+from server.local import leaving
 from server.run_folder import RunFolder
 from strategies.flower import AlgorithmStrategy
 
@@ -64,13 +65,13 @@ def run() -> list[Ratio]:
         print(f"{name}: {seconds:.4f} s a round")
         ratios.append(Ratio(f"round / stock round of 2 x 4 kB, {name}", seconds / stock, limit))
         if case.payload == "45 MB":
-            ratios.append(Ratio(f"peak memory of the server in models, {name}", copies, 3.0))
-            ratios.append(Ratio(f"peak memory of a client in models, {name}", client_copies, None))
+            ratios.append(Ratio(f"growth of the server in models, {name}", copies, 3.0))
+            ratios.append(Ratio(f"all memory of a client process in models, {name}", client_copies, None))
     return ratios
 
 
 def _ours(case: Case) -> tuple[float, float, float]:
-    """Return the median seconds of a round, and what server and client grew by, in models."""
+    """Return the median seconds of a round, what the server grew by and all that a client has, in models."""
     experiment = case.experiment
     records: list[RoundRecord] = []
     strategy = AlgorithmStrategy(
@@ -129,15 +130,8 @@ def _stock_seconds() -> float:
 def _process(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(command, stdout=quiet, stderr=quiet, env=environment, cwd=REPOSITORY)  # noqa: S603
-    try:
+    with leaving(process, 20):
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _free_port() -> str:

@@ -22,7 +22,7 @@ LIMIT = 1.5
 def run(data: DataFolder) -> list[Ratio]:
     """Return the cost of a local step of each algorithm, and of a whole round, in gradients."""
     experiment = load_experiment("blogfeedback")
-    problem = experiment.task.load(data, clients=experiment.clients, seed=0, device=CPU)
+    problem = experiment.load(data, CPU)
     names = plugins.available(Algorithm.plugin_package)
     return [*(_local_step(name, problem) for name in names), _whole_round(problem)]
 

@@ -20,8 +20,7 @@ from client.node import Link, ResidentNode
 from client.round import Part, Participant
 from common.device import choose_device
 from common.errors import UserError
-from common.flower import quiet_flower
-from common.memory import keep_freed_memory
+from common.program import run_program
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -62,8 +61,6 @@ def join(
     leave_with_parent: WithParent = False,
 ) -> None:
     """Join the federation of the server at SERVER:PORT, and stay until told to leave (Ctrl-C, SIGTERM)."""
-    quiet_flower()
-    keep_freed_memory()
     link = Link.choose(server, insecure=insecure, certificate=certificate, key=key)
     choose_device(device)  # say now what is wrong with it, not when the server first asks
     if threads is not None:
@@ -158,12 +155,8 @@ def _say_as(name: str) -> Callable[[str], None]:
 
 
 def main() -> None:
-    """Run the program; an error that the user can mend is one line and exit code 2."""
-    try:
-        app()
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+    """Run the program."""
+    run_program(app)
 
 
 if __name__ == "__main__":

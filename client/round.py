@@ -75,9 +75,7 @@ class Participant:
                 f"this client holds part {station.part.index} of {station.part.of}, "
                 f"but the server's experiment {experiment.name} has {experiment.clients} clients"
             )
-        problem = experiment.task.load(
-            station.data, clients=experiment.clients, seed=experiment.seed, device=station.device
-        )
+        problem = experiment.load(station.data, station.device)
         state = experiment.algorithm.initial_state(problem.initial_state())
         memory_file = MemoryFile(station.state_folder, station.name, run) if station.state_folder else None
         objective = problem.objective([station.part.index])

@@ -9,13 +9,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 import yaml
 
 from common.algorithm import Algorithm
 from common.config import Range, Source, nearest, read, to_mapping
+from common.data import DataFolder
 from common.errors import UserError
 from common.schedule import Schedule, local_steps
-from common.task import Task
+from common.task import Problem, Task
 from common.types import Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1)]
@@ -60,6 +62,14 @@ class Experiment:
             density=self.algorithm.round_density(round_number, self.rounds),
             precision=self.codec.precision,
         )
+
+    def load(self, data: DataFolder, device: torch.device) -> Problem:
+        """Load the task's data, dealt out to this experiment's clients."""
+        return self.task.load(data, clients=self.clients, seed=self.seed, device=device)
+
+    def is_evaluated(self, round_number: int) -> bool:
+        """Say whether the metrics are computed after this round; after the last one they always are."""
+        return round_number == self.rounds or round_number % self.evaluate_every_rounds == 0
 
     def to_yaml(self) -> str:
         """Return the experiment as a file that gives the same experiment again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -15,10 +14,10 @@ from common import plugins
 from common.algorithm import Algorithm
 from common.data import ENVIRONMENT_VARIABLE, DataFolder
 from common.device import choose_device
+from common.divergence import DivergedError
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment, shipped_experiments
-from common.flower import quiet_flower
-from common.memory import keep_freed_memory
+from common.program import run_program
 from common.task import Problem, Task
 from common.types import RoundRecord
 from server.federation import Federation, Terms
@@ -27,7 +26,7 @@ from server.local import local_clients
 from server.progress import live_view
 from server.report import common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
-from server.simulate import DivergedError, Simulation
+from server.simulate import Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
@@ -85,7 +84,7 @@ def simulate_command(
     """
     chosen = load_experiment(experiment, settings or [])
     clients_device = choose_device(device)
-    problem = _load(chosen, DataFolder.choose(data), clients_device)
+    problem = chosen.load(DataFolder.choose(data), clients_device)
     folder = RunFolder.create(output, chosen, problem.data_name)
     _run(Simulation(chosen, problem, clients_device), folder)
     _conclude(problem, folder)
@@ -110,12 +109,12 @@ def compare(
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     folder, clients_device = DataFolder.choose(data), choose_device(device)
     first = chosen[names[0]]
-    problem = _load(first, folder, clients_device)
+    problem = first.load(folder, clients_device)
     parent = output or next_free(Path("runs"), f"{first.name}-comparison")
     runs = {}
     for name, one in chosen.items():
         same = (one.task, one.clients, one.seed) == (first.task, first.clients, first.seed)
-        own_problem = problem if same else _load(one, folder, clients_device)
+        own_problem = problem if same else one.load(folder, clients_device)
         runs[name] = _run_as_far_as_it_goes(Simulation(one, own_problem, clients_device), parent / name)
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
@@ -154,7 +153,7 @@ def run(
     terms = Terms(
         minimum_clients=minimum_clients, deadline_seconds=deadline_seconds, evaluate_on_clients=evaluate_on_clients
     )
-    problem = _load(chosen, DataFolder.choose(data), CPU)
+    problem = chosen.load(DataFolder.choose(data), CPU)
     with Fleet(listen, certificates=certificates, node_keys=node_keys) as fleet:
         folder = RunFolder.create(output, chosen, problem.data_name)
         _say(f"listening on {fleet.address}")
@@ -175,7 +174,7 @@ def local(
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     chosen = load_experiment(experiment, _with_clients(settings, clients))
-    problem = _load(chosen, DataFolder.choose(data), CPU)
+    problem = chosen.load(DataFolder.choose(data), CPU)
     with Fleet("127.0.0.1:0") as fleet:
         folder = RunFolder.create(output, chosen, problem.data_name)
         logs = folder.path / "clients"
@@ -201,10 +200,6 @@ def list_command() -> None:
     _say(f"experiments: {', '.join(shipped_experiments())}")
     _say(f"algorithms: {', '.join(plugins.available(Algorithm.plugin_package))}")
     _say(f"tasks: {', '.join(plugins.available(Task.plugin_package))}")
-
-
-def _load(experiment: Experiment, folder: DataFolder, device: torch.device) -> Problem:
-    return experiment.task.load(folder, clients=experiment.clients, seed=experiment.seed, device=device)
 
 
 def _with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
@@ -285,15 +280,9 @@ def _leave(*_: object) -> None:
 
 
 def main() -> None:
-    """Run the program; an error that the user can mend is one line and exit code 2."""
-    quiet_flower()
-    keep_freed_memory()
+    """Run the program."""
     signal.signal(signal.SIGTERM, _leave)  # as if it had been Ctrl-C: clients are let go, files are closed
-    try:
-        app()
-    except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
-        sys.exit(2)
+    run_program(app)
 
 
 if __name__ == "__main__":

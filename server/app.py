@@ -23,9 +23,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the run's configuration names."""
     experiment = unpack_run(context.run_config, context.run_id).experiment
-    problem = experiment.task.load(
-        DataFolder.choose(None), clients=experiment.clients, seed=experiment.seed, device=torch.device("cpu")
-    )
+    problem = experiment.load(DataFolder.choose(None), torch.device("cpu"))
     output = str(context.run_config.get("output") or "")
     folder = RunFolder.create(Path(output) if output else None, experiment, problem.data_name)
 

@@ -66,7 +66,7 @@ class Federation:
         self._folder.save_model(strategy.algorithm.evaluated(strategy.state))
 
     def _evaluate(self, number: int, _: ArrayRecord) -> MetricRecord | None:
-        if number % self._experiment.evaluate_every_rounds and number != self._experiment.rounds:
+        if not self._experiment.is_evaluated(number):
             return None
         return MetricRecord(dict(self._problem.evaluate(self._strategy.algorithm.evaluated(self._strategy.state))))
 

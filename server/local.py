@@ -23,21 +23,21 @@ def local_clients(
     logs.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         processes = [stack.enter_context(_client(address, index, clients, data, logs)) for index in range(clients)]
-        leaving = threading.Event()
+        over = threading.Event()
         for index, process in enumerate(processes):
-            threading.Thread(target=_watch, args=(index, process, leaving, say), daemon=True).start()
+            threading.Thread(target=_watch, args=(index, process, over, say), daemon=True).start()
         try:
             yield
         finally:
-            leaving.set()
+            over.set()
             for process in processes:  # all at once, so that they leave at the same time
                 process.terminate()
 
 
-def _watch(index: int, process: subprocess.Popen[bytes], leaving: threading.Event, say: Callable[[str], None]) -> None:
+def _watch(index: int, process: subprocess.Popen[bytes], over: threading.Event, say: Callable[[str], None]) -> None:
     """Tell of a client that ends on its own: the run would wait for it without a word."""
     code = process.wait()
-    if not leaving.is_set():
+    if not over.is_set():
         say(f"the process of client-{index} has ended with exit code {code}; its log says why")
 
 
@@ -54,17 +54,24 @@ def _client(address: str, index: int, clients: int, data: Path | None, logs: Pat
         process = subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
         )
-        try:
+        with leaving(process):
             yield process
-        finally:
-            process.terminate()
-            try:
-                process.wait(LEAVE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@contextmanager
+def leaving(process: subprocess.Popen[bytes], seconds: float = LEAVE_SECONDS) -> Iterator[subprocess.Popen[bytes]]:
+    """Tell a process to leave when the context ends, and end it if it has not done so after a while."""
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
 
 def _device(index: int) -> str:

@@ -7,7 +7,6 @@ deployment, the server's side is on the CPU and only the clients are on the devi
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,15 +15,11 @@ import torch
 
 from common.aggregate import RunningMean
 from common.algorithm import Algorithm, client_round
-from common.errors import UserError
+from common.divergence import refuse_divergence
 from common.experiment import Experiment
 from common.sparsity import density_of
 from common.task import Objective, Problem
 from common.types import BITS_A_VALUE, ClientMemory, RoundPlan, RoundRecord, ServerState
-
-
-class DivergedError(UserError):
-    """The model left the finite numbers."""
 
 
 @dataclass
@@ -75,8 +70,6 @@ class Simulation:
         seconds = time.perf_counter() - started
         self.rounds_done = plan.round
         self.bits_up += BITS_A_VALUE * sent.values / self.problem.clients
-        last = plan.round == self.experiment.rounds
-        evaluated = last or plan.round % self.experiment.evaluate_every_rounds == 0
         record = RoundRecord(
             round=plan.round,
             local_steps=plan.local_steps,
@@ -86,9 +79,9 @@ class Simulation:
             density_down=density_down,
             control_sum_norm=self._control_sum_norm(),
             seconds=seconds,
-            metrics=self._evaluate() if evaluated else {},
+            metrics=self._evaluate() if self.experiment.is_evaluated(plan.round) else {},
         )
-        self._refuse_divergence(record)
+        refuse_divergence(plan.round, self.state.model, [*record.metrics.values(), record.control_sum_norm or 0.0])
         return record
 
     def kept(self) -> ServerState:
@@ -137,10 +130,3 @@ class Simulation:
             total += rows.sum(dim=0)
             norms += rows.norm(dim=-1).sum().item()
         return total.norm().item() / norms if norms else 0.0
-
-    def _refuse_divergence(self, record: RoundRecord) -> None:
-        numbers = [*record.metrics.values(), record.control_sum_norm or 0.0]
-        if not torch.isfinite(self.state.model).all() or not all(map(math.isfinite, numbers)):
-            raise DivergedError(
-                f"round {record.round}: the model is no longer finite; try a smaller algorithm.learning_rate"
-            )

@@ -8,7 +8,6 @@ message says of which round the client's upload was counted last.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -21,6 +20,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from common.aggregate import RunningMean
+from common.divergence import refuse_divergence
 from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
@@ -161,7 +161,8 @@ class AlgorithmStrategy(Strategy):
     """Runs an experiment's algorithm on the clients of a Flower grid.
 
     A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
-    asked for again. `on_round` is called with every round's record, `say` with what an operator should know.
+    asked for again. `on_round` is called with every round's record, `say` with what an operator should know. What
+    clients do is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
     """
 
     def __init__(
@@ -364,10 +365,7 @@ class AlgorithmStrategy(Strategy):
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
         self._bits_up += BITS_A_VALUE * tally.mean.values / clients
-        if not all(map(math.isfinite, [*metrics.values(), density_down])) or not self.state.model.isfinite().all():
-            raise FederationError(
-                f"round {number}: the model is no longer finite; try a smaller algorithm.learning_rate"
-            )
+        refuse_divergence(number, self.state.model, metrics.values())
         reasons = {
             **dict.fromkeys(self._counted, "it has left"),
             **dict.fromkeys(self.roster.nodes, "no answer before the deadline"),

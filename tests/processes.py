@@ -17,6 +17,7 @@ from common.task import Problem
 from common.types import RoundRecord, ServerState
 from common.wire import Run, pack_run
 from server.fleet import Fleet
+from server.local import leaving
 from strategies.flower import AlgorithmStrategy
 
 CPU = torch.device("cpu")
@@ -27,15 +28,8 @@ def client_process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[byte
     """Start `proxskip-client join ...`; it is gone when the context ends."""
     with log.open("wb") as file:
         process = subprocess.Popen([sys.executable, "-m", "client", "join", *arguments], stdout=file, stderr=file)
-    try:
+    with leaving(process, 20):
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 @contextmanager
@@ -52,8 +46,7 @@ def clients(address: str, count: int, logs: Path, *arguments: str) -> Iterator[l
 
 
 def load(experiment: Experiment) -> Problem:
-    data = DataFolder.choose(None)
-    return experiment.task.load(data, clients=experiment.clients, seed=experiment.seed, device=CPU)
+    return experiment.load(DataFolder.choose(None), CPU)
 
 
 def deploy(fleet: Fleet, experiment: Experiment) -> tuple[ServerState, list[RoundRecord]]:

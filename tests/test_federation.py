@@ -88,6 +88,18 @@ def test_a_run_that_diverges_ends_with_one_line(fleet: Fleet) -> None:
         deploy(fleet, load_experiment("digits", settings))
 
 
+def test_clients_asked_for_their_loss_give_the_simulators(fleet: Fleet) -> None:
+    experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=3", "schedule.period=4"])
+    records: list[RoundRecord] = []
+    initial = load(experiment).initial_state()
+    strategy = AlgorithmStrategy(experiment, initial, evaluate_on_clients=True, on_round=records.append)
+    with fleet.run(pack_run(Run(experiment=experiment, name="losses"))) as grid:
+        strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+    expected = list(Simulation(experiment, load(experiment), CPU).rounds())
+    for record, simulated in zip(records, expected, strict=True):
+        assert record.metrics["train_loss"] == pytest.approx(simulated.metrics["train_loss"], rel=1e-4)
+
+
 def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
     experiment = load_experiment("digits", ["clients=2"])
     with pytest.raises(UserError, match="at least 3 of 2"):

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from common.experiment import load_experiment
 from server.fleet import Fleet
+from server.local import leaving
 from server.simulate import Simulation
 from tests.processes import CPU, client_process, deploy, load, wait_until
 from tests.test_operation import free_port
@@ -41,15 +42,8 @@ def flower(program: str, *arguments: str, home: Path, log: Path) -> Iterator[sub
         process = subprocess.Popen(
             [str(BIN / program), *arguments], stdout=file, stderr=file, env=environment, cwd=REPOSITORY
         )
-    try:
+    with leaving(process, 20):
         yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def super_node(address: str, index: int, folder: Path) -> tuple[str, ...]:

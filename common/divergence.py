@@ -1,0 +1,22 @@
+"""A model that has left the finite numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from common.errors import UserError
+
+
+class DivergedError(UserError):
+    """The model left the finite numbers."""
+
+
+def refuse_divergence(round_number: int, model: Tensor, numbers: Iterable[float]) -> None:
+    """Stop where the model, or what is recorded of it, is no longer finite."""
+    if not model.isfinite().all() or not all(map(math.isfinite, numbers)):
+        raise DivergedError(
+            f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate"
+        )
