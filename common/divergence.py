@@ -20,3 +20,9 @@ def refuse_divergence(round_number: int, model: Tensor, numbers: Iterable[float]
         raise DivergedError(
             f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate"
         )
+
+
+def refuse_infinite(*, finite: bool) -> None:
+    """Stop where something would be pruned that is not finite: no order among such values makes sense."""
+    if not finite:
+        raise DivergedError("the weights are no longer finite; try a smaller algorithm.learning_rate")

@@ -4,16 +4,17 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common import sparsity
+from common import select_long, sparsity
+from common.divergence import DivergedError
 from common.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
 from tests.textbook import top_k as plain_top_k
 
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.
-VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.0e38, math.inf, -math.inf])
+VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.4e38, -3.4e38])
 ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9), elements=VALUES)
 DENSITIES = st.floats(min_value=1e-3, max_value=1.0)
 
@@ -67,13 +68,75 @@ def test_top_k_leaves_its_input_alone_and_is_idempotent(rows: np.ndarray, densit
     assert int((density_of(once) * rows.shape[-1]).round().max()) <= kept_count(density, rows.shape[-1])
 
 
-@pytest.mark.parametrize("path", [lambda v: top_k(v, 0.5), lambda v: sparsity._top_k_on_device(v, 2)])
-def test_not_a_number_is_never_pruned_away(path: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    pruned = path(torch.tensor([1.0, math.nan, math.inf, 3.0]))
-    assert pruned[0] == 0
-    assert pruned[1].isnan()
-    assert pruned[2] == math.inf
-    assert pruned[3] == 0
+def _device(vector: torch.Tensor, density: float) -> torch.Tensor:
+    return sparsity._top_k_on_device(vector, kept_count(density, vector.shape[-1]))
+
+
+def _long(vector: torch.Tensor, density: float) -> torch.Tensor:
+    return select_long.top_k(vector, kept_count(density, vector.shape[-1]))
+
+
+def _warm_long(vector: torch.Tensor, density: float) -> torch.Tensor:
+    thresholds, kept = select_long.Thresholds(), kept_count(density, vector.shape[-1])
+    thresholds.top_k(vector.nan_to_num(0.5, 1.0, -1.0), kept)
+    return thresholds.top_k(vector, kept)
+
+
+@pytest.mark.parametrize("path", [top_k, WarmTopK(), _device, _long, _warm_long])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused(path: Callable[..., torch.Tensor], value: float) -> None:
+    for density in (0.01, 0.25):  # a long vector has a way of its own for few
+        vector = torch.linspace(-2.0, 1.0, select_long.SAMPLE)
+        vector[77] = value
+        with pytest.raises(DivergedError, match="learning_rate"):
+            path(vector, density)
+
+
+@pytest.fixture
+def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let small vectors take the path of long ones, through many blocks and with a poor sample."""
+    monkeypatch.setattr(select_long, "SHORTEST", 2)
+    monkeypatch.setattr(select_long, "BLOCK", 7)
+    monkeypatch.setattr(select_long, "SAMPLE", 5)
+    monkeypatch.setattr(select_long, "DEVIATIONS", 0.1)
+
+
+LONG = hnp.arrays(np.float32, st.integers(5, 60), elements=VALUES | st.floats(-2, 2, width=32))
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(vector=LONG, density=st.floats(1e-3, 0.5), few=st.sampled_from([0.0, 1.0]))
+def test_a_long_vector_is_pruned_like_a_short_one(vector: np.ndarray, density: float, few: float) -> None:
+    kept = kept_count(density, vector.size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(select_long, "FEW", few)  # both ways to take out what is kept
+        ours = top_k(torch.from_numpy(vector), density)
+    assert np.array_equal(ours.numpy(), plain_top_k(vector, kept))
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(start=LONG, steps=st.lists(st.floats(0.5, 2.0), max_size=6), density=st.sampled_from([0.05, 0.2, 0.5]))
+def test_a_long_vector_is_pruned_from_the_last_threshold(start: np.ndarray, steps: list[float], density: float) -> None:
+    warm = WarmTopK()
+    vector = start
+    for factor in [1.0, *steps]:  # thresholds that grow and fall, sometimes beyond the bounds
+        vector = np.clip(np.roll(vector, 1), -1.7e38, 1.7e38) * np.float32(factor)
+        expected = plain_top_k(vector, kept_count(density, vector.size))
+        assert np.array_equal(warm(torch.from_numpy(vector), density).numpy(), expected)
+
+
+@pytest.mark.parametrize("density", [0.01, 0.05, 0.3])
+def test_a_really_long_vector(density: float) -> None:
+    generator = np.random.default_rng(3)
+    vector = (generator.standard_normal(300_007) * generator.gamma(1, 1, 300_007)).astype(np.float32)
+    vector[generator.integers(vector.size, size=90_000)] = 0.5  # ties, right at the threshold for one density
+    expected = plain_top_k(vector.astype(np.float64), kept_count(density, vector.size))
+    assert np.array_equal(top_k(torch.from_numpy(vector), density).numpy(), expected)
+    warm = WarmTopK()
+    for _ in range(3):
+        assert np.array_equal(warm(torch.from_numpy(vector), density).numpy(), expected)
 
 
 def test_soft_threshold_shrinks_towards_zero() -> None:
@@ -101,3 +164,17 @@ def test_warm_top_k_keeps_apart_the_densities_it_is_asked_for() -> None:
     rows = torch.tensor([[4.0, 3.0, 2.0, 1.0], [1.0, 2.0, 3.0, 4.0]])
     for density in (0.25, 0.5, 0.25, 1.0):
         assert torch.equal(warm(rows, density), top_k(rows, density))
+
+
+def test_warm_top_k_of_its_own_last_result() -> None:
+    """Pruned twice, as hybrid does; a result that was changed since counts as a new vector."""
+    warm = WarmTopK()
+    rows = torch.tensor([[4.0, -3.0, 2.0, 1.0, 0.5], [1.0, 2.0, 3.0, -4.0, 2.0]])
+    for _ in range(2):
+        once = warm(rows, 0.6)
+        assert torch.equal(warm(once, 0.2), top_k(rows, 0.2))
+        once = warm(rows, 0.6)
+        assert torch.equal(warm(once, 1.0), once)
+        once = warm(rows, 0.6).mul_(torch.tensor([0.1, 1.0, 1.0, 1.0, 1.0]))
+        assert torch.equal(warm(once, 0.2), top_k(once, 0.2))
+        assert torch.equal(warm(warm(rows, 0.4), 0.6), top_k(rows, 0.4))
