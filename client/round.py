@@ -81,7 +81,7 @@ class Participant:
         objective = problem.objective([station.part.index])
         return cls(station.name, experiment.algorithm, objective, _on(state, station.device), memory_file)
 
-    def train(self, order: Order) -> Report:
+    def train(self, order: Order) -> Report[Upload]:
         """Run a round; asked again for the one it has just done, give the same answer again."""
         started = time.perf_counter()
         pending = self._memory.pending

@@ -1,4 +1,4 @@
-"""The uniform mean of uploads, summed on the CPU as they arrive."""
+"""The uniform mean of uploads, summed on the CPU as they arrive and forgotten at once."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.types import Upload
+from common.exact_sum import ExactSum
+from common.types import Entries, ReceivedUpload, Upload
 
 
 class RunningMean:
-    """A float64 sum of uploads; every client counts the same, whatever its number of examples.
+    """An exact sum of uploads; every client counts the same, whatever its number of examples.
 
     Weights by examples would break the zero sum of the control variates; they belong into a client's loss.
     """
@@ -20,33 +21,45 @@ class RunningMean:
         self.model_values = 0  # nonzero values that were uploaded, of models
         self.values = 0  # and altogether, as the paper counts them
         self._dtype = torch.float32
-        self._sums: dict[str, Tensor] = {}
+        self._sums: dict[str, ExactSum] = {}
 
-    def add(self, upload: Upload) -> None:
-        """Count the upload of one client, or of a batch of clients (rows)."""
-        self._dtype = upload.model.dtype
-        self.clients += 1 if upload.model.dim() == 1 else len(upload.model)
-        self._count_values(upload)
+    def add(self, upload: Upload | ReceivedUpload) -> int:
+        """Count the upload of one client, or of a batch of clients (rows); return its values as the paper counts."""
+        before = self.values
         for name in ("model", "control_change", "buffers"):
-            vector: Tensor | None = getattr(upload, name)
+            vector: Tensor | Entries | None = getattr(upload, name)
             if vector is None:
                 continue
-            row = vector.cpu() if vector.dim() == 1 else vector.cpu().sum(dim=0, dtype=torch.float64)
-            if name not in self._sums:
-                self._sums[name] = row.to(torch.float64, copy=True)
-            else:
-                total = self._sums[name].numpy()
-                np.add(total, row.numpy(), out=total)  # torch would convert the row in memory of its own first
+            values = self._add(name, vector)
+            if name == "model":
+                self.model_values += values
+            if name != "buffers":
+                self.values += values
+        self.clients = self._sums["model"].count
+        return self.values - before
 
-    def _count_values(self, upload: Upload) -> None:
-        nonzeros = int(torch.count_nonzero(upload.model))
-        self.model_values += nonzeros
-        self.values += nonzeros
-        if upload.control_change is not None:
-            self.values += int(torch.count_nonzero(upload.control_change))
+    def _add(self, name: str, vector: Tensor | Entries) -> int:
+        """Add to one sum, and return how many values were not zero."""
+        size = vector.size if isinstance(vector, Entries) else vector.shape[-1]
+        if name not in self._sums:
+            self._sums[name] = ExactSum(size)
+        total = self._sums[name]
+        if isinstance(vector, Tensor):
+            self._dtype = vector.dtype
+            rows = vector.numpy(force=True)
+            total.add(rows) if rows.ndim == 1 else total.add_rows(rows)
+            return int(np.count_nonzero(rows))
+        if vector.places is None:
+            total.add(vector.values)
+        else:
+            total.add_at(vector.places, vector.values)
+        return int(np.count_nonzero(vector.values))
 
     def mean(self) -> Upload:
-        """Return the mean of what was added; the sum is used up by it."""
+        """Return the mean of what was added; the sums are used up by it."""
         sums, self._sums = self._sums, {}  # they are large: not to be kept until somebody forgets this object
-        means = {name: total.div_(self.clients).to(self._dtype) for name, total in sums.items()}
+        means: dict[str, Tensor] = {}
+        for name in list(sums):
+            total = torch.from_numpy(sums.pop(name).total())
+            means[name] = total.div_(self.clients).to(self._dtype)
         return Upload(model=means["model"], control_change=means.get("control_change"), buffers=means.get("buffers"))

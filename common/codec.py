@@ -1,93 +1,134 @@
-"""A vector <-> bytes: lossless, little-endian, checked when read.
+"""A vector <-> bytes: lossless, near the entropy limit, never trusting what is read.
 
-    4 bytes         form: bit 0 set = only nonzero values are written, bit 1 set = values are bfloat16, else float32
-    ceil(d/8) bytes only if bit 0: one bit a place, the first place in the lowest bit; set = nonzero; unused bits are 0
-    the rest        the values, in order: all d of them, or those whose bit is set
+The size d is not written: the receiver knows it. Numbers are little-endian, the first of a run of bits is the lowest
+bit of its byte, unused bits are 0. A varint has 7 bits of a number a byte, the low ones first; the top bit of a byte
+says that more follow, and the last byte is not 0 unless it is the only one.
 
-[0, 0, -2.0, 0, 0, 0] in float32 is 01 00 00 00 | 04 | 00 00 00 c0. The size d is not written: the receiver knows it.
+    form      1 byte     bits 0-1: how places are written (0 all d of them, 1 bitmap, 2 two parts, 3 gaps)
+                         bit 2: values are bfloat16, else float32; bits 3 and 4: the first and the second plane of
+                         the values are Huffman-coded; bits 5-7: 0
+    count     varint     K, the number of values; absent if all d are written
+    lengths   varints    of the gaps, of the first plane, of the second plane; each only where it is Huffman-coded
+    places               which of the d entries follow, as below
+    values               of K (or d) entries in order of their places; none of the K is 0
+    checksum  4 bytes    CRC-32 of everything before, as in zlib and PNG
+
+Places of K entries p_0 < ... < p_K-1:
+    bitmap     d bits, set where there is an entry
+    two parts  (Elias and Fano) with l = floor(log2(d / K)): the l low bits of each place, K l bits together; then
+               K + floor((d - 1) / 2^l) bits, in which bit number floor(p_i / 2^l) + i is set for each i
+    gaps       p_0, and p_i - p_i-1 - 1 for the others: each as bytes of 255 while it is 255 or more, of which each
+               counts 255, and a last byte below 255; all these Huffman-coded
+Values:
+    whole      if bits 3 and 4 are not set: one after the other, 4 bytes each (2 if bfloat16)
+    planes     else: the top bytes of all values, then their second bytes, then the lower two (none if bfloat16);
+               the first and the second of these planes Huffman-coded where the form says so
+Huffman-coded is a raw deflate stream (RFC 1951) that ends where its section does.
+
+[0, 0, -2.0, 0, 0, 0] in bfloat16 is 05 01 | 04 | 00 c0 | 64 75 13 2a: form 5 (bitmap, bfloat16), count 1; bit 2 of the
+bitmap is set; the value is c000; the checksum is 2a137564. In two parts (form 06) the bitmap 04 would be 06: l = 2, so
+the bits are 0 1, the low ones of place 2, and 1 0, as of 2 bits number 0 is set.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Any
+import zlib
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.types import Precision
+from common.bytestream import DecodeError, Reader, varint
+from common.places import WAYS, places_of, read_places
+from common.planes import PLANES, encode_values, estimated_bytes, read_values
+from common.types import Entries, Precision
 
-_NONZEROS_ONLY = 1
-_BFLOAT16 = 2
-_FORM = struct.Struct("<I")
-
-
-class DecodeError(ValueError):
-    """Bytes that are no encoded vector of the expected size."""
-
-
-def encode(vector: Tensor, precision: Precision = "float32") -> list[bytes | memoryview]:
-    """Write a float32 vector, in the shorter of the two forms; for bfloat16 its values must be rounded already.
-
-    The bytes come in parts, to be joined once, as some of them are the vector's own memory.
-    """
-    values: NDArray[Any] = vector.numpy(force=True)
-    nonzero = values != 0
-    form = 0
-    width = 2 if precision == "bfloat16" else 4
-    parts: list[bytes | memoryview] = []
-    if (values.size + 7) // 8 + width * np.count_nonzero(nonzero) < width * values.size:
-        form |= _NONZEROS_ONLY
-        parts.append(np.packbits(nonzero, bitorder="little").tobytes())
-        values = values[nonzero]
-    if precision == "bfloat16":
-        form |= _BFLOAT16
-        values = (np.ascontiguousarray(values).view(np.uint32) >> 16).astype("<u2")
-    return [_FORM.pack(form), *parts, np.ascontiguousarray(values).data.cast("B")]
+# The form: the number of a way to write places, or 0, and bits.
+_WAY = 3
+_BFLOAT16 = 4
+_PLANES_SHIFT = 3
+_UNUSED = 0xE0
+_CHECKSUM_BYTES = 4
 
 
-def decode(data: bytes | memoryview, size: int) -> Tensor:
+def encode(vector: Tensor, precision: Precision = "float32") -> bytes:
+    """Write a float32 vector; for bfloat16 its values must be rounded already."""
+    return b"".join(encode_in_parts(vector, precision))
+
+
+def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memoryview]:
+    """Write a vector as parts that are to be joined: some may be its own memory."""
+    if vector.dtype != torch.float32 or vector.dim() != 1:
+        raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
+    values: NDArray[np.float32] = np.ascontiguousarray(vector.numpy(force=True))
+    size, width = values.size, 2 if precision == "bfloat16" else 4
+    is_entry = values.view(np.uint32) != 0  # by its bits: -0.0 is an entry
+    count = int(np.count_nonzero(is_entry))
+    way = _shortest_way(size, count, width)
+    header, sections = b"", []
+    if way:
+        places = places_of(is_entry)
+        values = values.take(places)
+        sections = [WAYS[way].encode(places, size)]
+        header = varint(count) + (varint(len(sections[0])) if WAYS[way].says_length else b"")
+    if width == 2 and (values.view(np.uint16)[::2]).any():
+        raise ValueError("values that are not rounded to bfloat16")
+    coded, planes = encode_values(values, width)
+    header += b"".join(varint(len(plane)) for flag, plane in zip(PLANES, planes, strict=False) if coded & flag)
+    form = way | _BFLOAT16 * (width == 2) | coded << _PLANES_SHIFT
+    parts = [bytes([form]) + header, *sections, *planes]
+    checksum = 0
+    for part in parts:
+        checksum = zlib.crc32(part, checksum)
+    return [*parts, checksum.to_bytes(_CHECKSUM_BYTES, "little")]
+
+
+def decode(data: bytes | memoryview, size: int, max_nonzeros: int | None = None) -> Tensor:
     """Read a vector of the given size; refuse anything that `encode` could not have written, and what is not finite.
 
     Where the bytes are in memory that may be written, the vector may be a view of them.
     """
-    view = memoryview(data)
-    if len(view) < _FORM.size:
-        raise DecodeError("too short to say in what form it is")
-    (form,), rest = _FORM.unpack_from(view), view[_FORM.size :]
-    if form > _NONZEROS_ONLY | _BFLOAT16:
-        raise DecodeError("in an unknown form")
-    places = None
-    if form & _NONZEROS_ONLY:
-        places, rest = _places(rest, size)
-    count = size if places is None else int(np.count_nonzero(places))
-    values = _values(rest, count, bfloat16=bool(form & _BFLOAT16))
-    if not np.isfinite(values).all():
-        raise DecodeError("values that are not finite")
-    if places is not None:
-        dense = np.zeros(size, np.float32)
-        dense[places] = values
-        values = dense
-    return torch.from_numpy(values)
+    return decode_entries(data, size, max_nonzeros).dense()
 
 
-def _places(data: memoryview, size: int) -> tuple[NDArray[np.bool_], memoryview]:
-    length = (size + 7) // 8
-    if len(data) < length:
-        raise DecodeError(f"{len(data)} bytes where {length} bytes of places were expected")
-    bits = np.unpackbits(np.frombuffer(data[:length], np.uint8), bitorder="little")
-    if bits[size:].any():
-        raise DecodeError("places beyond the end")
-    return bits[:size].view(np.bool_), data[length:]
+def decode_entries(data: bytes | memoryview, size: int, max_nonzeros: int | None = None) -> Entries:
+    """Read a vector by its entries, without making room for those that are zero."""
+    reader = Reader(_checked_body(memoryview(data)))
+    form = reader.take(1, "form")[0]
+    if form & _UNUSED:
+        raise DecodeError(f"an unknown form ({form})")
+    most = size if max_nonzeros is None else min(size, max_nonzeros)
+    way, coded = WAYS.get(form & _WAY), form >> _PLANES_SHIFT
+    count = reader.varint("the number of values") if way else size
+    if way and count > most:
+        raise DecodeError(f"{count} values where at most {most} were expected")
+    places_bytes = 0
+    if way:
+        places_bytes = reader.varint("the length of places") if way.says_length else way.size_bytes(size, count)
+    lengths = {flag: reader.varint("the length of a plane") for flag in PLANES if coded & flag}
+    places = read_places(reader.take(places_bytes, "places"), way, size, count) if way else None
+    values = read_values(reader, lengths, count, 2 if form & _BFLOAT16 else 4)
+    if reader.rest:
+        raise DecodeError(f"{len(reader.rest)} bytes too many")
+    nonzeros = np.count_nonzero(values.view(np.uint32))
+    if nonzeros > most or (way and nonzeros < count):
+        raise DecodeError(f"{nonzeros} values are not zero where {most if nonzeros > most else count} were expected")
+    return Entries(size=size, places=places, values=values)
 
 
-def _values(data: memoryview, count: int, *, bfloat16: bool) -> NDArray[np.float32]:
-    expected = count * (2 if bfloat16 else 4)
-    if len(data) != expected:
-        raise DecodeError(f"{len(data)} bytes of values where {expected} were expected")
-    if bfloat16:
-        return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-    values = np.frombuffer(data, "<f4")
-    return values if values.flags.writeable and values.flags.aligned else values.copy()
+def _shortest_way(size: int, count: int, width: int) -> int:
+    """Return the number of the way to write places that will take least, or 0 to write all entries."""
+    sizes = {way: coding.size_bytes(size, count) + estimated_bytes(count, width) for way, coding in WAYS.items()}
+    sizes = {0: estimated_bytes(size, width), **sizes}
+    return min(sizes, key=sizes.__getitem__)
+
+
+def _checked_body(data: memoryview) -> memoryview:
+    data = data.cast("B")
+    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
+    if not body:
+        raise DecodeError(f"{len(data)} bytes, too short for a vector")
+    if zlib.crc32(body) != int.from_bytes(checksum, "little"):
+        raise DecodeError("a checksum that is wrong: the bytes were damaged")
+    return body

@@ -30,6 +30,7 @@ class Codec:
     """The section `codec`: how uploads are written."""
 
     precision: Precision = "float32"
+    encode_in_simulation: bool = True  # false is faster; bytes are not counted then
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Precision = Literal["float32", "bfloat16"]
@@ -46,6 +49,32 @@ class Upload:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Entries:
+    """A vector by its entries: those at some places, all others being zero, or all."""
+
+    size: int
+    places: NDArray[np.int32] | None  # increasing; None: all
+    values: NDArray[np.float32]
+
+    def dense(self) -> Tensor:
+        """Return the vector; where all entries are given, it shares their memory."""
+        if self.places is None:
+            return torch.from_numpy(self.values)
+        vector = np.zeros(self.size, np.float32)
+        vector[self.places] = self.values
+        return torch.from_numpy(vector)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedUpload:
+    """An upload as the server reads it: only what was sent takes memory."""
+
+    model: Entries
+    control_change: Entries | None = None
+    buffers: Entries | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Pending:
     """A round that a client has finished and whose average it does not know yet."""
 
@@ -63,6 +92,17 @@ class ClientMemory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """What one client sent and was sent in one round."""
+
+    paper_bits_up: int  # 32 bits a nonzero value
+    payload_bytes_up: int | None  # our encoded vectors; None where nothing was encoded
+    payload_bytes_down: int | None
+    message_bytes_up: int | None = None  # and Flower's messages around them; None where nothing went over a wire
+    message_bytes_down: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
     """One line of rounds.jsonl."""
 
@@ -76,9 +116,10 @@ class RoundRecord:
     seconds: float  # without the evaluation
     metrics: dict[str, float]
     clients_missing: dict[str, str] = field(default_factory=dict)  # name: why it was not counted
-    # Of all clients together, in this round; None where nothing went over a wire.
-    payload_bytes_up: int | None = None  # our encoded vectors
+    # Of all clients together, in this round.
+    payload_bytes_up: int | None = None  # our encoded vectors; None where nothing was encoded
     payload_bytes_down: int | None = None
-    message_bytes_up: int | None = None  # the messages of Flower around them, all requests of the round
+    message_bytes_up: int | None = None  # all requests of the round; None where nothing went over a wire
     message_bytes_down: int | None = None
+    traffic_by_client: dict[str, Traffic] = field(default_factory=dict)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)

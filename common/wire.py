@@ -1,27 +1,24 @@
 """Our types <-> Flower records: the only place that knows key strings and counts payload bytes.
 
-Every message has one Array at most, because Flower moves each Array in requests of its own. Its bytes are four
-lengths (uint32, little-endian) and four encoded vectors: the model, the control of Scaffold, the BatchNorm statistics,
-and the average of an older round for a client that missed some; what is not there has length 0. What is not a vector
-is in one ConfigRecord.
+Every message has one Array at most, because Flower moves each Array in requests of its own: its bytes are a payload
+(payload.py). What is not a vector is in one ConfigRecord.
 """
 
 from __future__ import annotations
 
 import math
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import accumulate, pairwise
-from typing import Any, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
-from common.codec import DecodeError, decode, encode
+from common import payload
+from common.bytestream import DecodeError
 from common.experiment import Experiment, load_experiment
 from common.flower import PIECE_BYTES
-from common.types import Precision, RoundPlan, ServerState, Upload
+from common.types import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
 _SETTINGS = "settings"  # key=value, separated by spaces
@@ -35,9 +32,9 @@ _COUNTED = "counted"
 _CLIENT = "client"
 _ROUND = "round"
 _SECONDS = "seconds"
-_LENGTHS = struct.Struct("<IIII")
 
 _Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
+_Upload = TypeVar("_Upload", Upload, ReceivedUpload)
 
 
 class MessageError(ValueError):
@@ -55,13 +52,13 @@ class Order:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
-    """What comes up from a client after one round."""
+class Report(Generic[_Upload]):
+    """What comes up from a client after one round, as it was sent or as it was received."""
 
     client: str
     round: int
     seconds: float  # that the round took on the client
-    upload: Upload
+    upload: _Upload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,13 +84,12 @@ def unpack_run(config: Mapping[str, object], run_id: int) -> Run:
 
 def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
-    return _pack((state.model, state.control, state.buffers, average), "float32")
+    return _record_of(payload.pack_state(state, average))
 
 
 def unpack_state(arrays: ArrayRecord, like: ServerState) -> ServerState:
     """Read what `pack_state` wrote; `like` gives the sizes."""
-    model, control, buffers, _ = _unpack(arrays, like)
-    return ServerState(model=model, control=control, buffers=buffers)
+    return _state(arrays, like)[0]
 
 
 def pack_order(arrays: ArrayRecord, plan: RoundPlan, counted: int) -> RecordDict:
@@ -111,28 +107,27 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
         raise MessageError(f"the plan of a round is not as expected: {error}") from None
     if not isinstance(counted, int):
         raise MessageError("a plan without the last counted round")
-    model, control, buffers, average = _unpack(_record(content, _VECTORS, ArrayRecord), like)
-    state = ServerState(model=model, control=control, buffers=buffers)
+    state, average = _state(_record(content, _VECTORS, ArrayRecord), like)
     return Order(plan=plan, counted=counted, state=state, average=average)
 
 
-def pack_report(report: Report, precision: Precision) -> RecordDict:
+def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
     """Write what a client uploads."""
-    upload = report.upload
     config = ConfigRecord({_CLIENT: report.client, _ROUND: report.round, _SECONDS: report.seconds})
-    vectors = _pack((upload.model, upload.control_change, upload.buffers, None), precision)
-    return RecordDict({_VECTORS: vectors, _CONFIG: config})
+    return RecordDict({_VECTORS: _record_of(payload.pack_upload(report.upload, precision)), _CONFIG: config})
 
 
-def unpack_report(content: RecordDict, like: ServerState) -> Report:
+def unpack_report(content: RecordDict, like: ServerState) -> Report[ReceivedUpload]:
     """Read what `pack_report` wrote."""
     config = _record(content, _CONFIG, ConfigRecord)
     client, number, seconds = config.get(_CLIENT), config.get(_ROUND), config.get(_SECONDS)
     if not (isinstance(client, str) and isinstance(number, int) and _is_number(seconds)):
         raise MessageError("a report without client, round and seconds")
     assert isinstance(seconds, float)
-    model, control, buffers, _ = _unpack(_record(content, _VECTORS, ArrayRecord), like)
-    upload = Upload(model=model, control_change=control, buffers=buffers)
+    try:
+        upload = payload.unpack_upload(_payload_in(_record(content, _VECTORS, ArrayRecord)), like)
+    except DecodeError as error:
+        raise MessageError(str(error)) from None
     return Report(client=client, round=number, seconds=seconds, upload=upload)
 
 
@@ -241,44 +236,22 @@ def _array(data: bytes, size: int) -> Array:
     return Array(dtype="uint8", shape=(size,), stype="proxskip", data=data)
 
 
-def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> ArrayRecord:
-    # Only the model is rounded to the upload's precision; statistics and controls stay as they are.
-    encoded = [
-        [] if vector is None else encode(vector, precision if place == 0 else "float32")
-        for place, vector in enumerate(vectors)
-    ]
-    lengths = [sum(memoryview(part).nbytes for part in parts) for parts in encoded]
-    data = b"".join([_LENGTHS.pack(*lengths), *(part for parts in encoded for part in parts)])
+def _record_of(data: bytes) -> ArrayRecord:
     return ArrayRecord({_PAYLOAD: _array(data, len(data))})
 
 
-def _unpack(arrays: ArrayRecord, like: ServerState) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+def _payload_in(arrays: ArrayRecord) -> bytes:
     array = arrays.get(_PAYLOAD)
-    if array is None or len(array.data) < _LENGTHS.size:
+    if array is None:
         raise MessageError("a message without a payload")
-    data = memoryview(array.data)
-    lengths = _LENGTHS.unpack_from(data)
-    if _LENGTHS.size + sum(lengths) != len(data):
-        raise MessageError(f"{len(data)} bytes where the lengths add up to {_LENGTHS.size + sum(lengths)}")
-    ends = list(accumulate(lengths, initial=_LENGTHS.size))
-    parts = [data[start:end] for start, end in pairwise(ends)]
-    model = _vector("model", parts[0], like.model)
-    if model is None:
-        raise MessageError("a message without a model")
-    control = _vector("control", parts[1], like.control)
-    buffers = _vector("buffers", parts[2], like.buffers)
-    return model, control, buffers, _vector("average", parts[3], like.model) if parts[3] else None
+    return array.data
 
 
-def _vector(name: str, data: memoryview, like: Tensor | None) -> Tensor | None:
-    if bool(data) != (like is not None):
-        raise MessageError(f"{name}: {len(data)} bytes, which does not go with this method and task")
-    if like is None:
-        return None
+def _state(arrays: ArrayRecord, like: ServerState) -> tuple[ServerState, Tensor | None]:
     try:
-        return decode(data, like.shape[-1])
+        return payload.unpack_state(_payload_in(arrays), like)
     except DecodeError as error:
-        raise MessageError(f"{name}: {error}") from None
+        raise MessageError(str(error)) from None
 
 
 def _is_number(value: object) -> bool:

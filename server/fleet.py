@@ -65,7 +65,7 @@ from common.flower import (
     require_known_flower,
 )
 from common.wire import MessageError, cut, piece
-from server.post_office import PostOffice
+from server.post_office import LARGEST_REPLY_BYTES, PostOffice
 
 HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
 SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
@@ -115,7 +115,7 @@ class HoldingServicer(FleetServicer):
         response = fleet_pb2.PullMessagesResponse(
             messages_list=[message_to_proto(message)], message_object_trees=[message_pb2.ObjectTree()]
         )
-        self._count(message.metadata.run_id, request, response)
+        self._count(request.node.node_id, message.metadata.run_id, request, response)
         return response
 
     def PushMessages(  # noqa: N802 - Flower's name
@@ -127,13 +127,14 @@ class HoldingServicer(FleetServicer):
             self._office.expect_objects(response.session_id, response.objects_to_push)
             return response
         message = message_from_proto(request.messages_list[0])
+        response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
+        # Counted first: with the last byte the round may be over.
+        self._count(request.node.node_id, message.metadata.run_id, request, response)
         try:
             if not self._office.receive(message, request.node.node_id):
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
         except MessageError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
-        self._count(message.metadata.run_id, request, response)
         return response
 
     def PushObject(  # noqa: N802 - Flower's name
@@ -144,13 +145,13 @@ class HoldingServicer(FleetServicer):
             response = super().PushObject(request, context)
             self._office.object_arrived(request.session_id, request.object_id)
             return response
+        response = message_pb2.PushObjectResponse(stored=True)
+        self._count(request.node.node_id, request.run_id, request, response)
         try:
             if not self._office.receive_piece(request.node.node_id, *place, request.object_content):
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
         except MessageError as error:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        response = message_pb2.PushObjectResponse(stored=True)
-        self._count(request.run_id, request, response)
         return response
 
     def PullObject(  # noqa: N802 - Flower's name
@@ -166,12 +167,13 @@ class HoldingServicer(FleetServicer):
         response = message_pb2.PullObjectResponse(
             object_found=True, object_available=True, object_content=piece(payload, number)
         )
-        self._count(request.run_id, request, response)
+        self._count(request.node.node_id, request.run_id, request, response)
         return response
 
-    def _count(self, run_id: int, request: ProtoMessage, response: ProtoMessage) -> None:
-        state = self.state_factory.state()
-        state.store_traffic(run_id, bytes_sent=response.ByteSize(), bytes_recv=request.ByteSize())
+    def _count(self, node_id: int, run_id: int, request: ProtoMessage, response: ProtoMessage) -> None:
+        down, up = response.ByteSize(), request.ByteSize()
+        self.state_factory.state().store_traffic(run_id, bytes_sent=down, bytes_recv=up)
+        self._office.box(node_id).count(down, up)
 
 
 def _piece_of(object_id: str) -> tuple[str, int] | None:
@@ -222,6 +224,10 @@ class FleetGrid(Grid):
         """Return what Flower's messages took so far in this run: down, up."""
         run = self._state.get_run_info(run_ids=[self._run.run_id])[0]
         return run.bytes_sent, run.bytes_recv
+
+    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
+        """Return what was sent to and by each node that takes whole messages: down, up."""
+        return self._office.traffic_bytes()
 
     def wait_for_reply(self, seconds: float) -> None:
         """Wait until some reply may be complete; not too long, as nobody announces the death of a node."""
@@ -381,8 +387,11 @@ class Fleet:
         self._server.stop(GOODBYE_SECONDS).wait()
 
     @contextmanager
-    def run(self, configuration: dict[str, bool | float | int | str]) -> Iterator[FleetGrid]:
+    def run(
+        self, configuration: dict[str, bool | float | int | str], *, largest_reply_bytes: int = LARGEST_REPLY_BYTES
+    ) -> Iterator[FleetGrid]:
         """Open a run with the configuration that nodes will be told, for as long as the context lasts."""
+        self._office.largest_reply_bytes = largest_reply_bytes
         run, task_id = self._create_run(configuration)
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run.run_id, SUPERLINK_NODE_ID
         over = threading.Event()

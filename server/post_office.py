@@ -10,9 +10,7 @@ from flwr.app import Message, RecordDict
 
 from common.wire import Assembly, payload_size
 
-# A reply is not taken if it is much larger than what was asked for, whatever a node may send.
-LARGEST_REPLY_BYTES = 16 << 20
-LARGEST_REPLY_RATIO = 2
+LARGEST_REPLY_BYTES = 16 << 20  # unless the run says how large its uploads may be
 
 
 class Mailbox:
@@ -27,6 +25,7 @@ class Mailbox:
         self._whole: dict[str, Message] = {}
         self._signals = 0
         self.takes_whole_messages = False
+        self.traffic_bytes = (0, 0)  # down, up
 
     def put(self, message: Message | None) -> None:
         """Add a message with its content, or None to say that there is one in the link state."""
@@ -45,6 +44,11 @@ class Mailbox:
         """Take out a message that is answered or given up."""
         with self._changed:
             self._whole.pop(message_id, None)
+
+    def count(self, down: int, up: int) -> None:
+        """Count the bytes of a request and its answer."""
+        with self._changed:
+            self.traffic_bytes = (self.traffic_bytes[0] + down, self.traffic_bytes[1] + up)
 
     @property
     def signals(self) -> int:
@@ -83,11 +87,17 @@ class PostOffice:
         self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
         self._news = False
         self.closed = False
+        self.largest_reply_bytes = LARGEST_REPLY_BYTES  # no room is made for more, whatever a node may announce
 
     def box(self, node_id: int) -> Mailbox:
         """Return the mailbox of a node."""
         with self._changed:
             return self._boxes.setdefault(node_id, Mailbox())
+
+    def traffic_bytes(self) -> dict[int, tuple[int, int]]:
+        """Return what was sent to and by each node so far: down, up."""
+        with self._changed:
+            return {node_id: box.traffic_bytes for node_id, box in self._boxes.items()}
 
     def sweep(self, online: set[int]) -> None:
         """Forget the mailboxes of nodes that have gone."""
@@ -121,7 +131,7 @@ class PostOffice:
             asked = self.payload_for(node_id, answered)
             if asked is None or message.metadata.src_node_id != node_id:
                 return False
-            if payload_size(content) > max(LARGEST_REPLY_BYTES, LARGEST_REPLY_RATIO * len(asked)):
+            if payload_size(content) > self.largest_reply_bytes:
                 return False
             self._parcels[answered] = Parcel(message, Assembly(content))
             self._finish(answered)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.experiment import Experiment
-from common.types import RoundRecord, ServerState
+from common.types import RoundRecord, ServerState, Traffic
 
 EXPERIMENT = "experiment.yaml"
 ROUNDS = "rounds.jsonl"
@@ -51,7 +52,7 @@ class RunFolder:
             lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {ROUNDS}") from None
-        return [RoundRecord(**json.loads(line)) for line in lines]
+        return [_record(json.loads(line)) for line in lines]
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
@@ -81,3 +82,8 @@ def next_free(parent: Path, name: str) -> Path:
         number += 1
         path = parent / f"{name}-{number}"
     return path
+
+
+def _record(line: dict[str, Any]) -> RoundRecord:
+    traffic = {name: Traffic(**one) for name, one in line.pop("traffic_by_client", {}).items()}
+    return RoundRecord(**line, traffic_by_client=traffic)

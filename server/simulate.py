@@ -8,7 +8,7 @@ deployment, the server's side is on the CPU and only the clients are on the devi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,9 +17,10 @@ from common.aggregate import RunningMean
 from common.algorithm import Algorithm, client_round
 from common.divergence import refuse_divergence
 from common.experiment import Experiment
+from common.payload import pack_state, pack_upload
 from common.sparsity import density_of
 from common.task import Objective, Problem
-from common.types import BITS_A_VALUE, ClientMemory, RoundPlan, RoundRecord, ServerState
+from common.types import BITS_A_VALUE, ClientMemory, RoundPlan, RoundRecord, ServerState, Traffic, Upload
 
 
 @dataclass
@@ -39,6 +40,15 @@ class Cohort:
             buffers=None if state.buffers is None else state.buffers.to(self.device),
         )
 
+    def uploads(self, upload: Upload) -> Iterator[Upload]:
+        """Take the upload of all rows apart into those of the clients, on the CPU."""
+        model, control = upload.model.cpu(), None if upload.control_change is None else upload.control_change.cpu()
+        if self.rows is None:
+            yield Upload(model=model, control_change=control, buffers=upload.buffers)
+            return
+        for row in range(self.rows):
+            yield Upload(model=model[row], control_change=None if control is None else control[row])
+
     def _spread(self, vector: torch.Tensor) -> torch.Tensor:
         moved = vector.to(self.device)
         return moved if self.rows is None else moved.expand(self.rows, -1)
@@ -55,6 +65,7 @@ class Simulation:
         self.cohorts = self._cohorts(device)
         self.rounds_done = 0
         self.bits_up = 0.0
+        self._encodes = experiment.codec.encode_in_simulation
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, giving each one's record."""
@@ -66,7 +77,8 @@ class Simulation:
         started = time.perf_counter()
         plan = self.experiment.plan(self.rounds_done + 1)
         density_down = density_of(self.state.model).item()
-        sent = self._train(plan)
+        payload_down = len(pack_state(self.state)) if self._encodes else None
+        sent, traffic = self._train(plan, payload_down)
         seconds = time.perf_counter() - started
         self.rounds_done = plan.round
         self.bits_up += BITS_A_VALUE * sent.values / self.problem.clients
@@ -79,6 +91,9 @@ class Simulation:
             density_down=density_down,
             control_sum_norm=self._control_sum_norm(),
             seconds=seconds,
+            payload_bytes_up=_total(one.payload_bytes_up for one in traffic.values()),
+            payload_bytes_down=_total(one.payload_bytes_down for one in traffic.values()),
+            traffic_by_client=traffic,
             metrics=self._evaluate() if self.experiment.is_evaluated(plan.round) else {},
         )
         refuse_divergence(plan.round, self.state.model, [*record.metrics.values(), record.control_sum_norm or 0.0])
@@ -97,17 +112,24 @@ class Simulation:
         memory = self.algorithm.initial_memory(model)
         return [Cohort(self.problem.objective([client]), None, device, memory) for client in everyone]
 
-    def _train(self, plan: RoundPlan) -> RunningMean:
+    def _train(self, plan: RoundPlan, payload_down: int | None) -> tuple[RunningMean, dict[str, Traffic]]:
         average = RunningMean()
+        traffic: dict[str, Traffic] = {}
         for cohort in self.cohorts:
             download = cohort.download(self.state)
             upload, cohort.memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
             average.add(upload)
+            for sent in cohort.uploads(upload):
+                traffic[f"client-{len(traffic)}"] = Traffic(
+                    paper_bits_up=BITS_A_VALUE * _values(sent),
+                    payload_bytes_up=len(pack_upload(sent, plan.precision)) if self._encodes else None,
+                    payload_bytes_down=payload_down,
+                )
         self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=1.0)
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
         for cohort in self.cohorts:
             cohort.memory = self.algorithm.settle(cohort.memory, self.state.model.to(cohort.device))
-        return average
+        return average, traffic
 
     def _evaluate(self) -> dict[str, float]:
         kept = self.kept()
@@ -130,3 +152,14 @@ class Simulation:
             total += rows.sum(dim=0)
             norms += rows.norm(dim=-1).sum().item()
         return total.norm().item() / norms if norms else 0.0
+
+
+def _values(upload: Upload) -> int:
+    """Return how many values of an upload the paper counts."""
+    control = upload.control_change
+    return int(torch.count_nonzero(upload.model)) + (0 if control is None else int(torch.count_nonzero(control)))
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

@@ -9,6 +9,7 @@ message says of which round the client's upload was counted last.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
 from common.sparsity import density_of
-from common.types import BITS_A_VALUE, RoundRecord, ServerState
+from common.types import BITS_A_VALUE, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
     MessageError,
     Report,
@@ -59,6 +60,9 @@ class PromptGrid(Protocol):
     def traffic_bytes(self) -> tuple[int, int]:
         """Return what Flower's messages took so far, down and up."""
 
+    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
+        """Return the same of each node for which it is known."""
+
 
 class FederationError(UserError):
     """The clients cannot do what the run asks of them."""
@@ -72,14 +76,13 @@ class Tally:
     counted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
-    payload_bytes_up: int = 0
+    values: dict[str, int] = field(default_factory=dict)  # name: that were uploaded, as the paper counts
     longest_training_seconds: float = 0.0
 
-    def add(self, report: Report, payload: int) -> None:
+    def add(self, report: Report[ReceivedUpload]) -> None:
         """Count one upload."""
-        self.mean.add(report.upload)
+        self.values[report.client] = self.mean.add(report.upload)
         self.counted.append(report.client)
-        self.payload_bytes_up += payload
         self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
 
 
@@ -157,6 +160,23 @@ class Roster:
         return f"waiting for clients: {len(here)} of {count} are here{who}"
 
 
+@dataclass(frozen=True)
+class MessageBytes:
+    """What Flower's messages took: altogether, and of the nodes for which that is known."""
+
+    down: int = 0
+    up: int = 0
+    by_node: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def __sub__(self, before: MessageBytes) -> MessageBytes:
+        """Return what came since."""
+        by_node = {}
+        for node, (down, up) in self.by_node.items():
+            down_then, up_then = before.by_node.get(node, (0, 0))
+            by_node[node] = (down - down_then, up - up_then)
+        return MessageBytes(self.down - before.down, self.up - before.up, by_node)
+
+
 class AlgorithmStrategy(Strategy):
     """Runs an experiment's algorithm on the clients of a Flower grid.
 
@@ -189,7 +209,8 @@ class AlgorithmStrategy(Strategy):
         self._say = say
         self._counted: dict[str, int] = {}  # name -> the last round in which it was counted
         self._averages: dict[int, Tensor] = {}  # of rounds that some counted client may not have settled yet
-        self._payload_bytes_down = 0
+        self._payload_bytes_down: Counter[str] = Counter()  # of this round, all attempts at it
+        self._payload_bytes_up: Counter[str] = Counter()
         self._bits_up = 0.0
         self._tally = Tally()
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
@@ -209,11 +230,10 @@ class AlgorithmStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return the plan and the state, one message a client."""
         plan = self.experiment.plan(server_round)
-        self._payload_bytes_down = 0
         for name, node in self.roster.nodes.items():
             counted = self._counted.get(name, 0)
             own = self._own_arrays(arrays, counted, server_round)
-            self._payload_bytes_down += payload_bytes(own)
+            self._payload_bytes_down[name] += payload_bytes(own)
             yield Message(pack_order(own, plan, counted), node, MessageType.TRAIN, group_id=str(server_round))
 
     def aggregate_train(
@@ -276,7 +296,7 @@ class AlgorithmStrategy(Strategy):
             density_down = density_of(self.state.model).item()
             self._train(grid, number, train_config or ConfigRecord(), deadline)
             seconds = time.perf_counter() - started
-            traffic_bytes = [now - then for now, then in zip(_traffic(grid), traffic, strict=True)]
+            traffic = _traffic(grid) - traffic
             metrics: dict[str, float] = {}
             assert self._arrays is not None
             questions = self.configure_evaluate(number, self._arrays, evaluate_config or ConfigRecord(), grid)
@@ -286,7 +306,7 @@ class AlgorithmStrategy(Strategy):
             if evaluate_fn and (here := evaluate_fn(number, self._arrays)):
                 result.evaluate_metrics_serverapp[number] = here
                 metrics |= _numbers(here)
-            self._report(number, seconds, density_down, traffic_bytes, metrics)
+            self._report(number, seconds, density_down, traffic, metrics)
         result.arrays = self._arrays
         return result
 
@@ -343,6 +363,7 @@ class AlgorithmStrategy(Strategy):
             reasons[name] = str(reply.error.reason)
             return
         try:
+            self._payload_bytes_up[name] += payload_bytes(reply.content)
             report = unpack_report(reply.content, self.state)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
@@ -350,7 +371,7 @@ class AlgorithmStrategy(Strategy):
             self._tally.refused[name] = str(error)
             return
         if name not in self._tally.counted:
-            self._tally.add(report, payload_bytes(reply.content))
+            self._tally.add(report)
 
     def _remember(self, number: int, counted: Iterable[str]) -> None:
         """Keep a round's average until all that were counted in it have been counted in a later one."""
@@ -360,7 +381,7 @@ class AlgorithmStrategy(Strategy):
         self._averages = {one: average for one, average in self._averages.items() if one in still_open}
 
     def _report(
-        self, number: int, seconds: float, density_down: float, traffic: list[int], metrics: dict[str, float]
+        self, number: int, seconds: float, density_down: float, traffic: MessageBytes, metrics: dict[str, float]
     ) -> None:
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
@@ -383,18 +404,35 @@ class AlgorithmStrategy(Strategy):
             control_sum_norm=None,
             seconds=seconds,
             seconds_by_phase={"training": tally.longest_training_seconds},
-            payload_bytes_up=tally.payload_bytes_up,
-            payload_bytes_down=self._payload_bytes_down,
-            message_bytes_down=traffic[0] or None,
-            message_bytes_up=traffic[1] or None,
+            payload_bytes_up=self._payload_bytes_up.total(),
+            payload_bytes_down=self._payload_bytes_down.total(),
+            message_bytes_down=traffic.down or None,
+            message_bytes_up=traffic.up or None,
+            traffic_by_client={name: self._traffic_of(name, traffic) for name in sorted(tally.counted)},
             metrics=metrics,
         )
+        self._payload_bytes_up.clear()
+        self._payload_bytes_down.clear()
         if self._on_round:
             self._on_round(record)
 
+    def _traffic_of(self, name: str, messages: MessageBytes) -> Traffic:
+        down, up = messages.by_node.get(self.roster.nodes.get(name, 0), (None, None))
+        return Traffic(
+            paper_bits_up=BITS_A_VALUE * self._tally.values[name],
+            payload_bytes_up=self._payload_bytes_up[name],
+            payload_bytes_down=self._payload_bytes_down[name],
+            message_bytes_up=up,
+            message_bytes_down=down,
+        )
 
-def _traffic(grid: Grid) -> tuple[int, int]:
-    return grid.traffic_bytes() if isinstance(grid, PromptGrid) else (0, 0)
+
+def _traffic(grid: Grid) -> MessageBytes:
+    return (
+        MessageBytes(*grid.traffic_bytes(), grid.traffic_bytes_by_node())
+        if isinstance(grid, PromptGrid)
+        else MessageBytes()
+    )
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:

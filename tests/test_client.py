@@ -12,7 +12,7 @@ from client.round import Part, Participant, Station
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
-from common.types import ServerState
+from common.types import ServerState, Upload
 from common.wire import Order, Report
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
@@ -32,7 +32,7 @@ def order(experiment: Experiment, number: int, model: torch.Tensor, counted: int
     return Order(plan=experiment.plan(number), counted=counted, state=ServerState(model=model), **more)
 
 
-def same(one: Report, other: Report) -> bool:
+def same(one: Report[Upload], other: Report[Upload]) -> bool:
     return one.upload.model.equal(other.upload.model)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from common import plugins
 from common.algorithm import Algorithm
 from common.errors import UserError
 from common.experiment import load_experiment
+from common.places import TwoParts
 from common.types import RoundRecord
 from common.wire import Run, pack_run
 from server.fleet import Fleet
@@ -49,6 +51,7 @@ def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) ->
     assert [record.clients_counted for record in records] == [CLIENTS] * ROUNDS
     assert [record.local_steps for record in records] == [record.local_steps for record in expected]
     assert records[-1].paper_bits_up == pytest.approx(expected[-1].paper_bits_up, rel=1e-3)
+    assert_same_counts(records, expected)
 
 
 def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fleet) -> None:
@@ -57,14 +60,28 @@ def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fl
     experiment = load_experiment("digits", [*settings, "codec.precision=bfloat16"])
     state, rounded = deploy(fleet, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
-    list(simulation.rounds())
+    assert_same_counts(rounded, list(simulation.rounds()))
     assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
     assert not state.model.equal(exact_state.model)
-    places = -(-650 // 8)
-    framing = 4 * 4 + 4  # four lengths, and the form of the one vector
+    places = TwoParts().size_bytes(650, 65)
+    framing = 5 + 2 + 4  # four lengths, one of them of two bytes; form and count of the one vector; its checksum
     assert exact[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
     assert rounded[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
-    assert (exact[-1].message_bytes_up or 0) > (exact[-1].payload_bytes_up or 0)
+
+
+def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[RoundRecord]) -> None:
+    for real, expected in zip(deployed, simulated, strict=True):
+        assert real.payload_bytes_up == expected.payload_bytes_up
+        assert real.payload_bytes_down == expected.payload_bytes_down
+        assert real.paper_bits_up == expected.paper_bits_up
+        assert real.traffic_by_client.keys() == expected.traffic_by_client.keys()
+        for name, traffic in real.traffic_by_client.items():
+            assert traffic.message_bytes_up is not None
+            assert traffic.message_bytes_down is not None
+            assert traffic.payload_bytes_up is not None
+            assert traffic.message_bytes_up > traffic.payload_bytes_up
+            without_messages = replace(traffic, message_bytes_up=None, message_bytes_down=None)
+            assert without_messages == expected.traffic_by_client[name]
 
 
 def test_the_example_in_the_documentation_runs(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:

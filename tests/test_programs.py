@@ -32,6 +32,7 @@ FIELDS = {
     "payload_bytes_down",
     "message_bytes_up",
     "message_bytes_down",
+    "traffic_by_client",
     "seconds_by_phase",
 }
 
@@ -68,6 +69,23 @@ def test_a_run_leaves_its_folder_and_repeats_from_it(tmp_path: Path) -> None:
     repeated = simulate(str(tmp_path / "first" / "experiment.yaml"), output=tmp_path / "again")
     assert torch.equal(load_file(tmp_path / "again" / "model.safetensors")["model"], model)
     assert [r["metrics"] for r in repeated] == [r["metrics"] for r in records]
+
+
+def test_a_simulation_encodes_and_counts_unless_it_is_told_not_to(tmp_path: Path) -> None:
+    settings = ["--set", "rounds=3", "--set", "clients=2"]
+    counted = simulate("digits", *settings, output=tmp_path / "counted")
+    faster = simulate("digits", *settings, "--set", "codec.encode_in_simulation=false", output=tmp_path / "faster")
+    for one, other in zip(counted, faster, strict=True):
+        assert one["paper_bits_up"] == other["paper_bits_up"]
+        assert other["payload_bytes_up"] is None
+        assert other["payload_bytes_down"] is None
+        clients = one["traffic_by_client"]
+        assert isinstance(clients, dict)
+        assert set(clients) == {"client-0", "client-1"}
+        assert one["payload_bytes_up"] == sum(client["payload_bytes_up"] for client in clients.values())
+        assert one["payload_bytes_down"] == sum(client["payload_bytes_down"] for client in clients.values())
+        assert {client["paper_bits_up"] for client in clients.values()} == {32 * 65}
+        assert {client["message_bytes_up"] for client in clients.values()} == {None}
 
 
 @pytest.mark.parametrize("task", ["blogfeedback", "femnist", "cifar10"])
