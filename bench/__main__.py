@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import federation, simulator
+from bench import codec, federation, simulator, topk, vectors
 from common.data import DataFolder
 from common.errors import UserError
 from common.flower import quiet_flower
@@ -23,7 +23,10 @@ def main() -> None:
     keep_freed_memory()
     try:
         # Memory is measured first, while this process is still small.
-        ratios = [*federation.run(), *simulator.run(DataFolder.choose(None))]
+        ratios = federation.run()
+        data = DataFolder.choose(None)
+        uniform = vectors.normal_vector()
+        ratios += [*topk.run(uniform, data), *codec.run(uniform, vectors.trained_vector(data)), *simulator.run(data)]
     except UserError as error:
         sys.exit(f"error: {error}")
     table = Table("what", "ratio", "limit", "")

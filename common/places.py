@@ -14,6 +14,7 @@ from common.bytestream import DecodeError, deflate, inflate
 Places = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 
+LONG = 1 << 16
 ESCAPE = 255
 HUFFMAN_OVERHEAD = 1.015  # of Huffman-coded gaps over the information in uniform places
 HUFFMAN_TABLE_BYTES = 90
@@ -128,7 +129,9 @@ WAYS: dict[int, Way] = {1: Bitmap(), 2: TwoParts(), 3: Gaps()}
 
 
 def places_of(is_entry: Bits) -> Places:
-    """Return where a long mask is set, nearly twice as fast as numpy: whole words that are zero are skipped first."""
+    """Return where a mask is set: a long one nearly twice as fast as numpy, by leaving out words that are zero."""
+    if is_entry.size < LONG:
+        return np.flatnonzero(is_entry).astype(np.int32)
     end = is_entry.size // 8 * 8
     words = is_entry[:end].view(np.uint64)
     used = np.flatnonzero(words != 0)
