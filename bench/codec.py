@@ -7,6 +7,7 @@ from torch import Tensor
 from bench.measure import Ratio, median_seconds
 from bench.vectors import SPARSITIES, one_pass
 from common.algorithm import round_to
+from common.bytestream import deflate
 from common.codec import decode, decode_entries, encode
 from common.exact_sum import ExactSum
 from common.places import Gaps, information_bits
@@ -38,7 +39,8 @@ def _sizes(
 ) -> list[Ratio]:
     places = decode_entries(encode(vector), len(vector)).places
     assert places is not None
-    index = 8 * len(Gaps().encode(places, len(vector))) / information_bits(len(vector), places.size)
+    (gaps,) = deflate([Gaps().encode(places, len(vector))])
+    index = 8 * len(gaps) / information_bits(len(vector), places.size)
     ratios = [Ratio(f"index / information bound, {name}", index, most_index)]
     for precision in MOST_UPLOAD_RATIO:
         sent = len(encode(round_to(precision, vector), precision))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from typing import Any
+
+from numpy.typing import NDArray
 
 LARGEST_VARINT_BYTES = 5
-LEAST_BYTES_A_THREAD = 1 << 17
+CHUNK_BYTES = 1 << 17  # that are coded at a time
 
 
 class DecodeError(ValueError):
@@ -51,20 +54,25 @@ class Reader:
         raise DecodeError(f"{what} is not written as a number should be")
 
 
-def deflate(data: bytes | memoryview) -> bytes:
-    """Huffman-code bytes, with new tables wherever their frequencies have changed."""
-    view = memoryview(data)
-    threads = min(os.cpu_count() or 1, len(view) // LEAST_BYTES_A_THREAD)
-    if threads < 2:
-        return _deflate(view, is_last=True)
-    # Without references to what was before, streams that are cut at a byte are one stream when they are joined.
-    ends = [len(view) * number // threads for number in range(threads + 1)]
+def deflate(sections: Sequence[bytes | memoryview]) -> list[bytes]:
+    """Huffman-code each section, with new tables wherever frequencies have changed; long ones on all cores."""
+    chunks = [list(_chunks(memoryview(section))) for section in sections]
+    threads = min(os.cpu_count() or 1, sum(len(section) for section in chunks))
+    if threads < 2 or sum(map(len, sections)) < CHUNK_BYTES:
+        return [b"".join(_deflate(*chunk) for chunk in section) for section in chunks]
     with ThreadPoolExecutor(threads) as pool:
-        chunks = [pool.submit(_deflate, view[start:end], is_last=end == len(view)) for start, end in pairwise(ends)]
-    return b"".join(chunk.result() for chunk in chunks)
+        coded = [[pool.submit(_deflate, *chunk) for chunk in section] for section in chunks]
+    return [b"".join(chunk.result() for chunk in section) for section in coded]
 
 
-def _deflate(data: memoryview, *, is_last: bool) -> bytes:
+def _chunks(data: memoryview) -> Iterator[tuple[memoryview, bool]]:
+    """Yield parts, and whether each is the last."""
+    for start in range(0, max(1, len(data)), CHUNK_BYTES):
+        yield data[start : start + CHUNK_BYTES], start + CHUNK_BYTES >= len(data)
+
+
+def _deflate(data: memoryview, is_last: bool) -> bytes:
+    # As nothing refers to what was before, streams that end at a byte are one stream when they are joined.
     stream = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
     return stream.compress(data) + stream.flush(zlib.Z_FINISH if is_last else zlib.Z_FULL_FLUSH)
 
@@ -81,3 +89,8 @@ def inflate(data: memoryview, most: int, what: str) -> bytes:
     if not stream.eof or stream.unused_data:
         raise DecodeError(f"{what} do not end where their section does")
     return plain
+
+
+def memory_of(array: NDArray[Any]) -> bytes | memoryview:
+    """Return the bytes of an array without a copy."""
+    return array.data.cast("B") if array.size else b""

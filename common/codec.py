@@ -39,9 +39,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.bytestream import DecodeError, Reader, varint
+from common.bytestream import DecodeError, Reader, deflate, varint
 from common.places import WAYS, places_of, read_places
-from common.planes import PLANES, encode_values, estimated_bytes, read_values
+from common.planes import PLANES, estimated_bytes, read_values, split
 from common.types import Entries, Precision
 
 # The form: the number of a way to write places, or 0, and bits.
@@ -65,19 +65,24 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memory
     size, width = values.size, 2 if precision == "bfloat16" else 4
     is_entry = values.view(np.uint32) != 0  # by its bits: -0.0 is an entry
     count = int(np.count_nonzero(is_entry))
-    way = _shortest_way(size, count, width)
-    header, sections = b"", []
-    if way:
+    number = _shortest_way(size, count, width)
+    sections: list[bytes | memoryview] = []
+    is_coded: list[bool] = []
+    if number:
         places = places_of(is_entry)
         values = values.take(places)
-        sections = [WAYS[way].encode(places, size)]
-        header = varint(count) + (varint(len(sections[0])) if WAYS[way].says_length else b"")
-    if width == 2 and (values.view(np.uint16)[::2]).any():
+        sections.append(WAYS[number].encode(places, size))
+        is_coded.append(WAYS[number].is_huffman_coded)
+    if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
-    coded, planes = encode_values(values, width)
-    header += b"".join(varint(len(plane)) for flag, plane in zip(PLANES, planes, strict=False) if coded & flag)
-    form = way | _BFLOAT16 * (width == 2) | coded << _PLANES_SHIFT
-    parts = [bytes([form]) + header, *sections, *planes]
+    worth_it, planes = split(values, width)
+    sections += planes
+    is_coded += [bool(worth_it & flag) for flag in (*PLANES, 0)]
+    coded = deflate([section for section, code in zip(sections, is_coded, strict=False) if code])
+    header = bytes([number | _BFLOAT16 * (width == 2) | worth_it << _PLANES_SHIFT])
+    header += (varint(count) if number else b"") + b"".join(varint(len(section)) for section in coded)
+    left = iter(coded)
+    parts = [header, *(next(left) if code else section for section, code in zip(sections, is_coded, strict=False))]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)
@@ -105,7 +110,7 @@ def decode_entries(data: bytes | memoryview, size: int, max_nonzeros: int | None
         raise DecodeError(f"{count} values where at most {most} were expected")
     places_bytes = 0
     if way:
-        places_bytes = reader.varint("the length of places") if way.says_length else way.size_bytes(size, count)
+        places_bytes = reader.varint("the length of places") if way.is_huffman_coded else way.size_bytes(size, count)
     lengths = {flag: reader.varint("the length of a plane") for flag in PLANES if coded & flag}
     places = read_places(reader.take(places_bytes, "places"), way, size, count) if way else None
     values = read_values(reader, lengths, count, 2 if form & _BFLOAT16 else 4)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from common.bytestream import DecodeError, deflate, inflate
+from common.bytestream import DecodeError, inflate, memory_of
 
 Places = NDArray[np.int32]
 Bits = NDArray[np.bool_]
@@ -23,15 +23,15 @@ HUFFMAN_TABLE_BYTES = 90
 class Way(ABC):
     """A way to write K places out of d."""
 
-    says_length: ClassVar[bool] = False  # the length does not follow from d and K alone, so it is written
+    is_huffman_coded: ClassVar[bool] = False  # so its length does not follow from d and K, and is written
 
     @abstractmethod
     def size_bytes(self, size: int, count: int) -> int:
-        """Return how long the bytes are; where the length is written, about."""
+        """Return how long the bytes are; of Huffman-coded ones, about."""
 
     @abstractmethod
-    def encode(self, places: Places, size: int) -> bytes:
-        """Write the places."""
+    def encode(self, places: Places, size: int) -> bytes | memoryview:
+        """Write the places, to be Huffman-coded where that is said."""
 
     @abstractmethod
     def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
@@ -97,13 +97,13 @@ class TwoParts(Way):
 class Gaps(Way):
     """Bytes that say how far it is to the next place, Huffman-coded: tables follow the density of each layer."""
 
-    says_length = True
+    is_huffman_coded = True
 
     def size_bytes(self, size: int, count: int) -> int:
         """Return what uniform places take; others take less."""
         return math.ceil(HUFFMAN_OVERHEAD * information_bits(size, count) / 8) + HUFFMAN_TABLE_BYTES
 
-    def encode(self, places: Places, size: int) -> bytes:
+    def encode(self, places: Places, size: int) -> bytes | memoryview:
         """Write the distances, long ones with escapes before them."""
         gaps = np.diff(places, prepend=np.int32(-1)) - 1
         long = np.flatnonzero(gaps >= ESCAPE)
@@ -111,7 +111,7 @@ class Gaps(Way):
         coded = gaps.astype(np.uint8)
         if long.size:
             coded = np.insert(coded, np.repeat(long, escapes), ESCAPE)
-        return deflate(coded.data)
+        return memory_of(coded)
 
     def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
         """Add the distances up."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.bytestream import DecodeError, Reader, deflate, inflate
+from common.bytestream import DecodeError, Reader, inflate, memory_of
 
 PLANES = TOP, SECOND = 1, 2
 CODED_SHARE = 0.79  # of the bytes of many values, about
@@ -27,18 +27,15 @@ def estimated_bytes(count: int, width: int) -> float:
     return count * width * (CODED_SHARE if count >= SHORTEST else 1)
 
 
-def encode_values(values: Values, width: int) -> tuple[int, list[bytes | memoryview]]:
-    """Return which planes are coded, and the sections."""
+def split(values: Values, width: int) -> tuple[int, list[bytes | memoryview]]:
+    """Return which planes are worth to be Huffman-coded, and the planes; if none is, the values whole."""
     whole: NDArray[Any] = values if width == 4 else (values.view(np.uint32) >> 16).astype(np.uint16)
     columns = whole.view(np.uint8).reshape(-1, width)
-    coded = TOP * _is_worth_it(columns[:, -1]) | SECOND * _is_worth_it(columns[:, -2])
-    if not coded:
-        return coded, [_memory(whole)]
-    top, second = (_memory(np.ascontiguousarray(columns[:, -place])) for place in (1, 2))
-    sections = [deflate(top) if coded & TOP else top, deflate(second) if coded & SECOND else second]
-    if width == 4:
-        sections.append(_memory(np.ascontiguousarray(whole.view(np.uint16)[::2])))
-    return coded, sections
+    worth_it = TOP * _is_worth_it(columns[:, -1]) | SECOND * _is_worth_it(columns[:, -2])
+    if not worth_it:
+        return worth_it, [memory_of(whole)]
+    planes = [columns[:, -1], columns[:, -2]] + ([whole.view(np.uint16)[::2]] if width == 4 else [])
+    return worth_it, [memory_of(np.ascontiguousarray(plane)) for plane in planes]
 
 
 def read_values(reader: Reader, lengths: dict[int, int], count: int, width: int) -> Values:
@@ -79,7 +76,3 @@ def _from_whole(data: memoryview, width: int) -> Values:
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
     values = np.frombuffer(data, np.float32)
     return values if values.flags.writeable and values.flags.aligned else values.copy()
-
-
-def _memory(array: NDArray[Any]) -> bytes | memoryview:
-    return array.data.cast("B") if array.size else b""
