@@ -76,7 +76,7 @@ class Cut:
 
     threshold: float
     surplus: Places
-    chosen: tuple[Places, Vector] | None = None  # all of them and their values, where they are few
+    entries: tuple[Places, Vector] | None = None  # all of them and some zeros, where they are few
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _cut_between(values: Vector, kept: int, low: float, high: float) -> Cut | No
     surplus = NOWHERE
     if over := np.count_nonzero(keep) - room:
         surplus = band.places[magnitudes == threshold][-over:]
-    return Cut(threshold, surplus, (band.places[keep], band.values[keep]) if few else None)
+    return Cut(threshold, surplus, (band.places, band.values * keep) if few else None)
 
 
 def _ranked(magnitudes: Vector, rank: int) -> float:
@@ -128,18 +128,18 @@ def _ranked(magnitudes: Vector, rank: int) -> float:
 
 
 def _band(values: Vector, low: float, high: float) -> Band:
-    low_bits, high_bits = (np.float32(bound).view(np.int32) for bound in (low, high))
+    lowest, highest = np.float32(low), np.float32(high)
     scratch = np.empty(BLOCK, np.float32)
     above = 0
     places, taken = [], []
     for start in range(0, values.size, BLOCK):
         block = values[start : start + BLOCK]
         magnitude = np.abs(block, out=scratch[: block.size])
-        bits = magnitude.view(np.int32)  # in the same order, and what is not a number comes last
-        between = bits >= low_bits
+        between = magnitude < lowest
+        np.logical_not(between, out=between)  # so that what is not a number is among them
         if high < LARGEST:
             refuse_infinite(finite=bool(magnitude.max() <= LARGEST))
-            larger = bits > high_bits
+            larger = magnitude > highest
             above += int(np.count_nonzero(larger))
             between ^= larger
         here = np.flatnonzero(between)
@@ -154,10 +154,10 @@ def _band(values: Vector, low: float, high: float) -> Band:
 def _pruned(vector: Tensor, cut: Cut) -> Tensor:
     if not cut.threshold:
         return vector.clone()
-    if cut.chosen is None:
+    if cut.entries is None:
         pruned = torch.hardshrink(vector, float(np.nextafter(np.float32(cut.threshold), np.float32(0))))
     else:
-        places, values = cut.chosen
+        places, values = cut.entries
         pruned = torch.from_numpy(np.zeros(len(vector), np.float32))  # sooner than torch's
         pruned.numpy()[places] = values
     pruned.numpy()[cut.surplus] = 0
