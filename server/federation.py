@@ -10,7 +10,6 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from common.experiment import Experiment
-from common.payload import largest_bytes
 from common.task import Problem
 from common.types import RoundRecord
 from common.wire import Run, pack_run
@@ -57,8 +56,7 @@ class Federation:
 
     def run_on_fleet(self, fleet: Fleet) -> None:
         """Run on the nodes that join our own fleet."""
-        configuration = pack_run(Run(experiment=self._experiment, name=uuid4().hex))
-        with fleet.run(configuration, largest_reply_bytes=largest_bytes(self._strategy.state)) as grid:
+        with fleet.run(pack_run(Run(experiment=self._experiment, name=uuid4().hex))) as grid:
             self.run(grid)
 
     def run(self, grid: Grid) -> None:

@@ -65,7 +65,7 @@ from common.flower import (
     require_known_flower,
 )
 from common.wire import MessageError, cut, piece
-from server.post_office import LARGEST_REPLY_BYTES, PostOffice
+from server.post_office import PostOffice
 
 HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
 SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
@@ -233,6 +233,10 @@ class FleetGrid(Grid):
         """Wait until some reply may be complete; not too long, as nobody announces the death of a node."""
         self._office.wait_for_reply(min(seconds, SCAN_SECONDS))
 
+    def limit_replies(self, largest_bytes: int) -> None:
+        """Refuse replies with a larger payload."""
+        self._office.largest_reply_bytes = largest_bytes
+
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages: whole to nodes that take them so, else by way of Flower's object store."""
         return [self._push(message) for message in messages]
@@ -387,11 +391,8 @@ class Fleet:
         self._server.stop(GOODBYE_SECONDS).wait()
 
     @contextmanager
-    def run(
-        self, configuration: dict[str, bool | float | int | str], *, largest_reply_bytes: int = LARGEST_REPLY_BYTES
-    ) -> Iterator[FleetGrid]:
+    def run(self, configuration: dict[str, bool | float | int | str]) -> Iterator[FleetGrid]:
         """Open a run with the configuration that nodes will be told, for as long as the context lasts."""
-        self._office.largest_reply_bytes = largest_reply_bytes
         run, task_id = self._create_run(configuration)
         TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = task_id, run.run_id, SUPERLINK_NODE_ID
         over = threading.Event()

@@ -10,7 +10,7 @@ from flwr.app import Message, RecordDict
 
 from common.wire import Assembly, payload_size
 
-LARGEST_REPLY_BYTES = 16 << 20  # unless the run says how large its uploads may be
+LARGEST_REPLY_BYTES = 16 << 20  # unless a strategy knows better
 
 
 class Mailbox:

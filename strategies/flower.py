@@ -25,6 +25,7 @@ from common.divergence import refuse_divergence
 from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
+from common.payload import largest_bytes
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
@@ -49,13 +50,16 @@ Say = Callable[[str], None]
 
 @runtime_checkable
 class PromptGrid(Protocol):
-    """What our own grid can do beyond Flower's: tell when a reply may be there, and count bytes."""
+    """What our own grid can do beyond Flower's: tell when a reply may be there, limit and count bytes."""
 
     def wait_for_reply(self, seconds: float) -> None:
         """Return when some reply may be complete, or after this time."""
 
     def forget(self, message_ids: set[str]) -> None:
         """Give up waiting for replies to these messages."""
+
+    def limit_replies(self, largest_bytes: int) -> None:
+        """Refuse replies with a larger payload."""
 
     def traffic_bytes(self) -> tuple[int, int]:
         """Return what Flower's messages took so far, down and up."""
@@ -285,6 +289,8 @@ class AlgorithmStrategy(Strategy):
     ) -> Result:
         """Run all rounds; `timeout` is the deadline of a round where none was given."""
         self.summary()
+        if isinstance(grid, PromptGrid):
+            grid.limit_replies(largest_bytes(self.state))
         self.state = unpack_state(initial_arrays, self.state)
         result = Result()
         self._arrays = initial_arrays
