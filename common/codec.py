@@ -73,6 +73,7 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memory
         values = values.take(places)
         sections.append(WAYS[number].encode(places, size))
         is_coded.append(WAYS[number].is_huffman_coded)
+    del is_entry
     if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
     worth_it, planes = split(values, width)

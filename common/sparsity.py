@@ -73,6 +73,8 @@ def soft_threshold(vector: Tensor, threshold: float) -> Tensor:
 
 def density_of(vector: Tensor) -> Tensor:
     """Return the fraction of nonzero entries of every row."""
+    if vector.dim() == 1:  # along a dimension, torch would make an integer of every entry first
+        return torch.count_nonzero(vector) / vector.shape[-1]
     return torch.count_nonzero(vector, dim=-1) / vector.shape[-1]
 
 

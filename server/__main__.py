@@ -24,7 +24,7 @@ from server.federation import Federation, Terms
 from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
 from server.local import local_clients
 from server.progress import live_view
-from server.report import common_metric, comparison_table, curve, draw_comparison, require_figures
+from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
 from server.simulate import Simulation
 
@@ -44,6 +44,9 @@ Data = Annotated[
 Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
 Reach = Annotated[
     list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
+]
+AsSent = Annotated[
+    bool, typer.Option("--as-sent", help="compare the bytes that are really sent, not 32 bit a nonzero value")
 ]
 Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
@@ -99,12 +102,15 @@ def compare(
     data: Data = None,
     device: Device = "auto",
     reach: Reach = None,
+    as_sent: AsSent = False,
 ) -> None:
     """Simulate an experiment with several algorithms, all if none is named, and draw the metric against uploaded bits.
 
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     require_figures()
+    if as_sent:
+        settings = [*(settings or []), "codec.encode_in_simulation=true"]
     names = algorithms or plugins.available(Algorithm.plugin_package)
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     folder, clients_device = DataFolder.choose(data), choose_device(device)
@@ -119,9 +125,9 @@ def compare(
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
-    console.print(comparison_table(runs, problem.metric, reach or []))
-    figure = parent / "comparison.png"
-    draw_comparison(runs, metric=problem.metric, title=f"{problem.data_name}, {problem.clients} clients", path=figure)
+    console.print(comparison_table(runs, problem.metric, reach or [], as_sent=as_sent))
+    figure, title = parent / "comparison.png", f"{problem.data_name}, {problem.clients} clients"
+    draw_comparison(runs, problem.metric, as_sent=as_sent, title=title, path=figure)
     _say(f"figure: {figure}\nresults: {parent}")
 
 
@@ -189,8 +195,9 @@ def report(runs: RunPaths, output: Figure = Path("comparison.png")) -> None:
     require_figures()
     records = {path.name: RunFolder(path).rounds() for path in runs}
     metric = common_metric(records)
-    console.print(comparison_table(records, metric, []))
-    draw_comparison(records, metric=metric, title=", ".join(records), path=output)
+    as_sent = all_encoded(records)
+    console.print(comparison_table(records, metric, as_sent=as_sent))
+    draw_comparison(records, metric, as_sent=as_sent, title=", ".join(records), path=output)
     _say(f"figure: {output}")
 
 
@@ -243,8 +250,10 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
 def _conclude(problem: Problem, folder: RunFolder) -> None:
     records = folder.rounds()
     last = records[-1]
-    sent = sum(record.payload_bytes_up or 0 for record in records) / problem.clients
-    how_much = f"{sent / 1e3:.1f} kB up a client" if sent else f"{last.paper_bits_up / 1e6:.3f} Mbit up a client"
+    up, down = (sum(getattr(record, f"payload_bytes_{way}") or 0 for record in records) for way in ("up", "down"))
+    how_much = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client by the paper's count"
+    if up:
+        how_much = f"{up / problem.clients / 1e3:.1f} kB up and {down / problem.clients / 1e3:.1f} kB down a client"
     score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
     _say(f"{problem.data_name}: {score} after {last.round} rounds and {how_much}")
     _say(f"results: {folder.path}")

@@ -16,16 +16,15 @@ Records = Sequence[RoundRecord]
 COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
 
 
-def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[float]) -> Table:
+def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[float] = (), *, as_sent: bool) -> Table:
     """Return one row an algorithm: what it reached, what it uploaded, and what it had uploaded when it reached a level.
 
     Without levels, the one is taken that all algorithms reached.
     """
-    measured = all_measured(runs)
-    curves = {name: curve(records, metric, measured=measured) for name, records in runs.items()}
+    curves = {name: curve(records, metric, as_sent=as_sent) for name, records in runs.items()}
     scores = {name: [score for _, score in points] for name, points in curves.items()}
     levels = levels or [min(max(values) for values in scores.values())]
-    what = "as sent" if measured else "32 bit a nonzero value"
+    what = "as sent" if as_sent else "32 bit a nonzero value"
     table = Table(title=f"{metric} and upload of one client, Mbit ({what})")
     for column in ("algorithm", "final", "best", "upload", *(f"to {level:.4g}" for level in levels)):
         table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
@@ -50,15 +49,15 @@ def common_metric(runs: Mapping[str, Records]) -> str:
     return shared[0]
 
 
-def all_measured(runs: Mapping[str, Records]) -> bool:
-    """Say whether all runs really sent something, so that the bytes on the wire can be compared."""
+def all_encoded(runs: Mapping[str, Records]) -> bool:
+    """Say whether all runs encoded their uploads, so that their bytes can be compared."""
     return all(record.payload_bytes_up is not None for records in runs.values() for record in records)
 
 
-def curve(records: Records, metric: str, *, measured: bool = False) -> list[tuple[float, float]]:
+def curve(records: Records, metric: str, *, as_sent: bool = False) -> list[tuple[float, float]]:
     """Return (uploaded bits of a client, metric) of the rounds that were evaluated."""
     sent = accumulate(8 * (record.payload_bytes_up or 0) / record.clients_counted for record in records)
-    bits = list(sent) if measured else [record.paper_bits_up for record in records]
+    bits = list(sent) if as_sent else [record.paper_bits_up for record in records]
     return [(up, record.metrics[metric]) for up, record in zip(bits, records, strict=True) if metric in record.metrics]
 
 
@@ -73,22 +72,21 @@ def require_figures() -> None:
         raise UserError("figures need matplotlib: pip install 'sparse-proxskip[figures]'")
 
 
-def draw_comparison(runs: Mapping[str, Records], *, metric: str, title: str, path: Path) -> None:
+def draw_comparison(runs: Mapping[str, Records], metric: str, *, as_sent: bool, title: str, path: Path) -> None:
     """Draw the metric against uploaded bits, on a logarithmic scale as in the paper."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
-    measured = all_measured(runs)
     for position, (name, records) in enumerate(runs.items()):
-        bits, scores = zip(*curve(records, metric, measured=measured), strict=True)
+        bits, scores = zip(*curve(records, metric, as_sent=as_sent), strict=True)
         ours = name.startswith(("sparse_proxskip", "hybrid"))
         color = COLORS[position % len(COLORS)]
         axes.plot(bits, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4, label=name)
     best = max(score for records in runs.values() for _, score in curve(records, metric))
     if best > 0:  # methods that fail may leave the picture, but not squeeze it
         axes.set_ylim(0, 1.05 * best)
-    what = "as sent" if measured else "32 a nonzero value"
+    what = "as sent" if as_sent else "32 a nonzero value"
     axes.set(xscale="log", xlabel=f"uploaded bits a client ({what})", ylabel=metric, title=title)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")

@@ -222,7 +222,9 @@ class AlgorithmStrategy(Strategy):
     @property
     def initial_arrays(self) -> ArrayRecord:
         """Return the state before the first round, for `start`."""
-        return pack_state(self.state)
+        if self._arrays is None:
+            self._arrays = pack_state(self.state)
+        return self._arrays
 
     def summary(self) -> None:
         """Say what is about to run."""
@@ -291,10 +293,10 @@ class AlgorithmStrategy(Strategy):
         self.summary()
         if isinstance(grid, PromptGrid):
             grid.limit_replies(largest_bytes(self.state))
-        self.state = unpack_state(initial_arrays, self.state)
-        result = Result()
-        self._arrays = initial_arrays
+        if initial_arrays is not self._arrays:
+            self.state, self._arrays = unpack_state(initial_arrays, self.state), initial_arrays
         del initial_arrays
+        result = Result()
         deadline = self._deadline_seconds or timeout
         self.roster.gather(grid, self.experiment.clients)
         for number in range(1, num_rounds + 1):

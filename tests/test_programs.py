@@ -200,6 +200,22 @@ def test_sparse_proxskip_needs_the_bits_of_table_2(real_data: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_a_whole_bfloat16_upload_is_smaller_than_the_papers_count_of_its_values(
+    real_data: Path, tmp_path: Path
+) -> None:
+    settings = ["--set", "rounds=150", "--set", "evaluate_every_rounds=150", "--data", str(real_data)]
+    exact = simulate("blogfeedback", *settings, output=tmp_path / "float32")
+    rounded = simulate("blogfeedback", *settings, "--set", "codec.precision=bfloat16", output=tmp_path / "bfloat16")
+    paper_bytes = 28 * 4
+    for record in rounded:
+        traffic = record["traffic_by_client"]
+        assert isinstance(traffic, dict)
+        assert max(client["payload_bytes_up"] for client in traffic.values()) < paper_bytes
+    (score, other) = (records[-1]["metrics"]["test_r2"] for records in (exact, rounded))  # type: ignore[index]
+    assert abs(score - other) < 0.005
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_runs_on_blogfeedback(name: str, real_data: Path, tmp_path: Path) -> None:
     settings = ["--set", f"algorithm.name={name}", "--set", "rounds=3"]
