@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from bench.measure import Ratio, median_seconds
@@ -37,16 +38,16 @@ def run(uniform: Tensor, trained: Tensor) -> list[Ratio]:
 def _sizes(
     vector: Tensor, name: str, most_index: float | None, most_upload: dict[Precision, float] | None
 ) -> list[Ratio]:
-    places = decode_entries(encode(vector), len(vector)).places
+    places, count = decode_entries(encode(vector), len(vector)).places, int(torch.count_nonzero(vector))
     assert places is not None
     (gaps,) = deflate([Gaps().encode(places, len(vector))])
-    index = 8 * len(gaps) / information_bits(len(vector), places.size)
+    index = 8 * len(gaps) / information_bits(len(vector), count)
     ratios = [Ratio(f"index / information bound, {name}", index, most_index)]
     for precision in MOST_UPLOAD_RATIO:
         sent = len(encode(round_to(precision, vector), precision))
         limit = most_upload[precision] if most_upload else None
         ratios += [
-            Ratio(f"{precision} upload / int32 and float32, {name}", sent / (PLAIN_BYTES * places.size), limit),
+            Ratio(f"{precision} upload / int32 and float32, {name}", sent / (PLAIN_BYTES * count), limit),
             Ratio(f"{precision} upload / dense model, {name}", sent / (4 * len(vector)), None),
         ]
     return ratios

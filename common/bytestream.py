@@ -83,11 +83,11 @@ def inflate(data: memoryview, most: int, what: str) -> bytes:
     try:
         plain = stream.decompress(data, most + 1)
     except zlib.error as error:
-        raise DecodeError(f"{what} cannot be inflated: {error}") from None
+        raise DecodeError(f"{what}: cannot be inflated: {error}") from None
     if len(plain) > most:
-        raise DecodeError(f"{what} are more than the expected {most} bytes")
+        raise DecodeError(f"{what}: more than the expected {most} bytes")
     if not stream.eof or stream.unused_data:
-        raise DecodeError(f"{what} do not end where their section does")
+        raise DecodeError(f"{what}: the stream does not end where its section does")
     return plain
 
 

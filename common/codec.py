@@ -10,12 +10,12 @@ says that more follow, and the last byte is not 0 unless it is the only one.
     count     varint     K, the number of values; absent if all d are written
     lengths   varints    of the gaps, of the first plane, of the second plane; each only where it is Huffman-coded
     places               which of the d entries follow, as below
-    values               of K (or d) entries in order of their places; none of the K is 0
+    values               of K (or d) entries in order of their places; all finite, none of the K is +0.0 (-0.0 is one)
     checksum  4 bytes    CRC-32 of everything before, as in zlib and PNG
 
 Places of K entries p_0 < ... < p_K-1:
     bitmap     d bits, set where there is an entry
-    two parts  (Elias and Fano) with l = floor(log2(d / K)): the l low bits of each place, K l bits together; then
+    two parts  (Elias and Fano) with l = floor(log2(d / K)), or 0 if K = 0: the l low bits of each place, K l bits; then
                K + floor((d - 1) / 2^l) bits, in which bit number floor(p_i / 2^l) + i is set for each i
     gaps       p_0, and p_i - p_i-1 - 1 for the others: each as bytes of 255 while it is 255 or more, of which each
                counts 255, and a last byte below 255; all these Huffman-coded
@@ -91,7 +91,7 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memory
 
 
 def decode(data: bytes | memoryview, size: int, max_nonzeros: int | None = None) -> Tensor:
-    """Read a vector of the given size; refuse anything that `encode` could not have written, and what is not finite.
+    """Read a vector of the given size; refuse anything that is not of the format above.
 
     Where the bytes are in memory that may be written, the vector may be a view of them.
     """

@@ -23,6 +23,6 @@ def refuse_divergence(round_number: int, model: Tensor, numbers: Iterable[float]
 
 
 def refuse_infinite(*, finite: bool) -> None:
-    """Stop where something would be pruned that is not finite: no order among such values makes sense."""
+    """Stop where weights are to be pruned or added that are not finite."""
     if not finite:
         raise DivergedError("the weights are no longer finite; try a smaller algorithm.learning_rate")

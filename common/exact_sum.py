@@ -29,6 +29,7 @@ class ExactSum:
         self.count = 0
         self._levels: list[Floats] = [np.zeros(size)]
         self._largest, self._smallest = 0.0, math.inf
+        self._bits = 24  # of the most exact values so far
 
     def add(self, values: Values) -> None:
         """Add a vector."""
@@ -38,7 +39,7 @@ class ExactSum:
             here = slice(start, start + BLOCK)
             block = values[here]
             self._widen(block)
-            if self._is_exact(block):
+            if self._is_exact():
                 np.add(total[here], block, out=total[here])
             else:
                 self._carry(block, here)
@@ -47,7 +48,7 @@ class ExactSum:
         """Add a vector that is zero but for these values at these places, all of them different."""
         self.count += 1
         self._widen(values)
-        if self._is_exact(values):
+        if self._is_exact():
             # Of these types it is several times as fast as of others, or as a sum of what is at the places.
             np.add.at(self._levels[0], places.astype(np.int64, copy=False), values.astype(np.float64))
         else:
@@ -57,7 +58,7 @@ class ExactSum:
         """Add each row of a matrix."""
         self.count += len(rows)
         self._widen(rows)
-        if self._is_exact(rows):
+        if self._is_exact():
             self._levels[0] += rows.sum(axis=0, dtype=np.float64)
         else:
             for row in rows:
@@ -82,6 +83,7 @@ class ExactSum:
         largest = float(magnitude.max(initial=0))
         refuse_infinite(finite=math.isfinite(largest))
         self._largest = max(self._largest, largest)
+        self._bits = max(self._bits, 24 if values.itemsize == 4 else 53)
         # As unsigned integers magnitudes have the same order, and zero less one is the largest of all.
         bits: NDArray[np.unsignedinteger[Any]] = magnitude.view(f"u{values.itemsize}")
         bits -= 1
@@ -90,9 +92,8 @@ class ExactSum:
         if smallest < zero:
             self._smallest = min(self._smallest, float(np.array(smallest + 1, bits.dtype).view(values.dtype)))
 
-    def _is_exact(self, values: Values) -> bool:
-        spare_bits = 53 - (24 if values.itemsize == 4 else 53)
-        return self.count * self._largest <= 2.0**spare_bits * self._smallest
+    def _is_exact(self) -> bool:
+        return self.count * self._largest <= 2.0 ** (53 - self._bits) * self._smallest
 
     def _carry(self, values: Values, places: slice | Places) -> None:
         """Add to each level what the one before could not hold (Knuth's two-sum)."""

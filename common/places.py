@@ -100,8 +100,9 @@ class Gaps(Way):
     is_huffman_coded = True
 
     def size_bytes(self, size: int, count: int) -> int:
-        """Return what uniform places take; others take less."""
-        return math.ceil(HUFFMAN_OVERHEAD * information_bits(size, count) / 8) + HUFFMAN_TABLE_BYTES
+        """Return what uniform places take, but at least a bit each; others take less."""
+        bits = max(float(count), HUFFMAN_OVERHEAD * information_bits(size, count))
+        return math.ceil(bits / 8) + HUFFMAN_TABLE_BYTES
 
     def encode(self, places: Places, size: int) -> bytes | memoryview:
         """Write the distances, long ones with escapes before them."""
@@ -120,8 +121,9 @@ class Gaps(Way):
             raise DecodeError("a last gap without its end")
         fits = ESCAPE * coded.size + count < 2**31
         places: NDArray[np.integer[Any]] = np.cumsum(coded, dtype=np.int32 if fits else np.int64)
-        if coded.size != count:
-            places = places[coded != ESCAPE]
+        is_end = coded != ESCAPE
+        if not is_end.all():
+            places = places[is_end]
         return _as_many(places, count) + np.arange(count, dtype=places.dtype)
 
 

@@ -76,7 +76,7 @@ class Cut:
 
     threshold: float
     surplus: Places
-    entries: tuple[Places, Vector] | None = None  # all of them and some zeros, where they are few
+    entries: tuple[Places, Vector] | None = None  # the K themselves, where they are few
 
 
 @dataclass(frozen=True)
@@ -114,10 +114,11 @@ def _cut_between(values: Vector, kept: int, low: float, high: float) -> Cut | No
     magnitudes = np.abs(band.values)
     threshold = _ranked(magnitudes, found - room)
     keep = magnitudes >= threshold
-    surplus = NOWHERE
     if over := np.count_nonzero(keep) - room:
-        surplus = band.places[magnitudes == threshold][-over:]
-    return Cut(threshold, surplus, (band.places, band.values * keep) if few else None)
+        tied = np.flatnonzero(magnitudes == threshold)[-over:]
+        keep[tied] = False
+        return Cut(threshold, band.places[tied], (band.places[keep], band.values[keep]) if few else None)
+    return Cut(threshold, NOWHERE, (band.places[keep], band.values[keep]) if few else None)
 
 
 def _ranked(magnitudes: Vector, rank: int) -> float:
@@ -153,12 +154,12 @@ def _band(values: Vector, low: float, high: float) -> Band:
 
 def _pruned(vector: Tensor, cut: Cut) -> Tensor:
     if not cut.threshold:
-        return vector.clone()
+        return vector + 0.0  # without any -0.0, which is an entry to the codec
     if cut.entries is None:
         pruned = torch.hardshrink(vector, float(np.nextafter(np.float32(cut.threshold), np.float32(0))))
+        pruned.numpy()[cut.surplus] = 0
     else:
         places, values = cut.entries
         pruned = torch.from_numpy(np.zeros(len(vector), np.float32))  # sooner than torch's
         pruned.numpy()[places] = values
-    pruned.numpy()[cut.surplus] = 0
     return pruned

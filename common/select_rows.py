@@ -52,7 +52,7 @@ class Bounds:
         """Say which entries are the K largest of their rows."""
         if self._too_fast:
             return _select(magnitude, kept)[1]
-        if self._bounds is None:
+        if self._bounds is None or len(self._bounds) != len(magnitude):
             ordered, keep = _select(magnitude, kept)
             self._bounds = _between(ordered, kept)
             return keep

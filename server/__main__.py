@@ -45,8 +45,8 @@ Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if
 Reach = Annotated[
     list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
 ]
-AsSent = Annotated[
-    bool, typer.Option("--as-sent", help="compare the bytes that are really sent, not 32 bit a nonzero value")
+PaperBits = Annotated[
+    bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
 ]
 Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
 Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
@@ -102,15 +102,13 @@ def compare(
     data: Data = None,
     device: Device = "auto",
     reach: Reach = None,
-    as_sent: AsSent = False,
+    paper_bits: PaperBits = False,
 ) -> None:
     """Simulate an experiment with several algorithms, all if none is named, and draw the metric against uploaded bits.
 
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     require_figures()
-    if as_sent:
-        settings = [*(settings or []), "codec.encode_in_simulation=true"]
     names = algorithms or plugins.available(Algorithm.plugin_package)
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     folder, clients_device = DataFolder.choose(data), choose_device(device)
@@ -125,6 +123,7 @@ def compare(
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
+    as_sent = all_encoded(runs) and not paper_bits
     console.print(comparison_table(runs, problem.metric, reach or [], as_sent=as_sent))
     figure, title = parent / "comparison.png", f"{problem.data_name}, {problem.clients} clients"
     draw_comparison(runs, problem.metric, as_sent=as_sent, title=title, path=figure)
@@ -190,12 +189,12 @@ def local(
 
 
 @app.command()
-def report(runs: RunPaths, output: Figure = Path("comparison.png")) -> None:
+def report(runs: RunPaths, output: Figure = Path("comparison.png"), paper_bits: PaperBits = False) -> None:
     """Put finished runs side by side: a table, and a figure of the metric against uploaded bytes."""
     require_figures()
     records = {path.name: RunFolder(path).rounds() for path in runs}
     metric = common_metric(records)
-    as_sent = all_encoded(records)
+    as_sent = all_encoded(records) and not paper_bits
     console.print(comparison_table(records, metric, as_sent=as_sent))
     draw_comparison(records, metric, as_sent=as_sent, title=", ".join(records), path=output)
     _say(f"figure: {output}")
@@ -250,10 +249,13 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
 def _conclude(problem: Problem, folder: RunFolder) -> None:
     records = folder.rounds()
     last = records[-1]
-    up, down = (sum(getattr(record, f"payload_bytes_{way}") or 0 for record in records) for way in ("up", "down"))
+    up, down = (
+        sum((getattr(record, f"payload_bytes_{way}") or 0) / record.clients_counted for record in records)
+        for way in ("up", "down")
+    )
     how_much = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client by the paper's count"
     if up:
-        how_much = f"{up / problem.clients / 1e3:.1f} kB up and {down / problem.clients / 1e3:.1f} kB down a client"
+        how_much = f"{up / 1e3:.1f} kB up and {down / 1e3:.1f} kB down a client"
     score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
     _say(f"{problem.data_name}: {score} after {last.round} rounds and {how_much}")
     _say(f"results: {folder.path}")

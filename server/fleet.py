@@ -173,7 +173,7 @@ class HoldingServicer(FleetServicer):
     def _count(self, node_id: int, run_id: int, request: ProtoMessage, response: ProtoMessage) -> None:
         down, up = response.ByteSize(), request.ByteSize()
         self.state_factory.state().store_traffic(run_id, bytes_sent=down, bytes_recv=up)
-        self._office.box(node_id).count(down, up)
+        self._office.count(node_id, down, up)
 
 
 def _piece_of(object_id: str) -> tuple[str, int] | None:

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from flwr.app import Message, RecordDict
+from flwr.app import Error, Message, RecordDict
 
+from common.flower import CLIENT_FAILED
 from common.wire import Assembly, payload_size
 
 LARGEST_REPLY_BYTES = 16 << 20  # unless a strategy knows better
@@ -25,7 +26,6 @@ class Mailbox:
         self._whole: dict[str, Message] = {}
         self._signals = 0
         self.takes_whole_messages = False
-        self.traffic_bytes = (0, 0)  # down, up
 
     def put(self, message: Message | None) -> None:
         """Add a message with its content, or None to say that there is one in the link state."""
@@ -40,15 +40,15 @@ class Mailbox:
         with self._changed:
             return next(iter(self._whole.values()), None)
 
+    def message(self, message_id: str) -> Message:
+        """Return a whole message that is not answered yet."""
+        with self._changed:
+            return self._whole[message_id]
+
     def drop(self, message_id: str) -> None:
         """Take out a message that is answered or given up."""
         with self._changed:
             self._whole.pop(message_id, None)
-
-    def count(self, down: int, up: int) -> None:
-        """Count the bytes of a request and its answer."""
-        with self._changed:
-            self.traffic_bytes = (self.traffic_bytes[0] + down, self.traffic_bytes[1] + up)
 
     @property
     def signals(self) -> int:
@@ -85,6 +85,7 @@ class PostOffice:
         self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
         self._complete: dict[str, Parcel] = {}
         self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
+        self._traffic_bytes: dict[int, tuple[int, int]] = {}  # node -> down, up
         self._news = False
         self.closed = False
         self.largest_reply_bytes = LARGEST_REPLY_BYTES  # no room is made for more, whatever a node may announce
@@ -94,15 +95,23 @@ class PostOffice:
         with self._changed:
             return self._boxes.setdefault(node_id, Mailbox())
 
-    def traffic_bytes(self) -> dict[int, tuple[int, int]]:
-        """Return what was sent to and by each node so far: down, up."""
+    def count(self, node_id: int, down: int, up: int) -> None:
+        """Count the bytes of a node's request and of the answer to it."""
         with self._changed:
-            return {node_id: box.traffic_bytes for node_id, box in self._boxes.items()}
+            down_so_far, up_so_far = self._traffic_bytes.get(node_id, (0, 0))
+            self._traffic_bytes[node_id] = (down_so_far + down, up_so_far + up)
+
+    def traffic_bytes(self) -> dict[int, tuple[int, int]]:
+        """Return what was sent to and by each node that was counted: down, up."""
+        with self._changed:
+            return dict(self._traffic_bytes)
 
     def sweep(self, online: set[int]) -> None:
-        """Forget the mailboxes of nodes that have gone."""
+        """Forget the mailboxes of nodes that have gone, and let go of a pull that may still wait at one."""
         with self._changed:
-            self._boxes = {node_id: box for node_id, box in self._boxes.items() if node_id in online}
+            gone = [self._boxes.pop(node_id) for node_id in self._boxes.keys() - online]
+        for box in gone:
+            box.put(None)
 
     def close(self) -> None:
         """Let go of all that wait."""
@@ -132,10 +141,15 @@ class PostOffice:
             if asked is None or message.metadata.src_node_id != node_id:
                 return False
             if payload_size(content) > self.largest_reply_bytes:
-                return False
+                message, content = self._refusal(node_id, answered, payload_size(content)), RecordDict()
             self._parcels[answered] = Parcel(message, Assembly(content))
             self._finish(answered)
         return True
+
+    def _refusal(self, node_id: int, answered: str, size: int) -> Message:
+        """Return what the strategy gets in place of a reply that is too large: asked again, it would be so again."""
+        why = f"a reply of {size} bytes where at most {self.largest_reply_bytes} were expected"
+        return Message(Error(CLIENT_FAILED, why), reply_to=self._boxes[node_id].message(answered))
 
     def receive_piece(self, node_id: int, answered: str, number: int, content: bytes) -> bool:
         """Take a further piece of a reply; say whether it was expected."""

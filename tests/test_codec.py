@@ -20,6 +20,7 @@ from common.codec import decode, decode_entries, encode
 from common.places import WAYS, Gaps, information_bits, places_of
 from common.sparsity import top_k
 from common.types import Precision
+from tests.textbook_codec import plain_decode
 
 ROUND_TRIPS = 20_000
 MUTATIONS = 50_000
@@ -94,6 +95,22 @@ def test_every_vector_comes_back_bit_by_bit() -> None:
         assert same_bits(decode(data, len(vector)), vector)
     assert {form & 3 for form in ways} == {0, 1, 2, 3}
     assert {form >> 2 for form in ways} >= {0, 1, 2, 3, 6, 7}, "float32 and bfloat16, with coded planes and without"
+
+
+def test_a_decoder_that_knows_the_documentation_only_agrees() -> None:
+    generator = np.random.default_rng(8)
+    vectors = [random_vector(generator) for _ in range(500)]
+    vectors += [(torch.zeros(size), "float32") for size in (1, 9, 281, 5000)]
+    for vector, precision in vectors:
+        data = encode(vector, precision)
+        assert np.array(plain_decode(data, len(vector)), np.float32).tobytes() == vector.numpy().tobytes()
+
+
+@pytest.mark.parametrize("zeros", [1, 100, 20_000])
+def test_a_nearly_dense_vector_is_written_as_a_dense_one(zeros: int) -> None:
+    vector = torch.randn(200_000, generator=torch.Generator().manual_seed(0))
+    vector[torch.arange(zeros) * (200_000 // zeros)] = 0
+    assert len(encode(vector)) < 1.005 * len(encode(torch.where(vector == 0, 1.0, vector)))
 
 
 @given(
@@ -171,7 +188,8 @@ def test_a_value_that_is_not_rounded_is_not_sent_as_if_it_were() -> None:
         ("01 01 04 00 00 80 7f", "not finite"),
         ("05 01 04 c0 7f", "not finite"),
         ("06 02 33 00 c0 00 c0", "do not increase"),
-        ("03 01 05 ff ff ff ff ff 00 00 00 c0", "gaps cannot be inflated"),
+        ("03 01 05 ff ff ff ff ff 00 00 00 c0", "gaps: cannot be inflated"),
+        ("03 02 04 fb cf 0c 00 00 00 00 c0 00 00 00 c0", "1 places for 2 values"),
         ("00 00 00 80 3f", "bytes of values"),
         ("09 01 05 04 63 00 00 00 00 00", "a plane"),
     ],

@@ -164,3 +164,9 @@ def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Flee
     office.forget(["m"])
     assert office.box(7).oldest() is None
     assert office.payload_for(7, "m") is None
+
+
+def test_a_reply_that_is_too_large_is_refused_and_said_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strategies.flower.largest_bytes", lambda state: 100)
+    with pytest.raises(FederationError, match=r"client-\d: a reply of \d+ bytes where at most 100 were expected"):
+        deploy(fleet, load_experiment("digits", [f"clients={CLIENTS}", "rounds=2"]))
