@@ -17,6 +17,9 @@ from common.flower import quiet_flower
 from common.memory import keep_freed_memory
 
 
+WIDTH = 110  # so that no name is broken, also where this is written to a file
+
+
 def main() -> None:
     """Measure, print, write."""
     quiet_flower()
@@ -37,7 +40,7 @@ def main() -> None:
             "" if ratio.limit is None else f"{ratio.limit:.3g}",
             "" if ratio.holds else "MISSED",
         )
-    Console().print(table)
+    Console(width=WIDTH).print(table)
     path = Path(__file__).parent / "results.json"
     path.write_text(json.dumps([asdict(ratio) for ratio in ratios], indent=2) + "\n", encoding="utf-8")
     print(f"written to {path}")
