@@ -16,7 +16,6 @@ from common.errors import UserError
 from common.flower import quiet_flower
 from common.memory import keep_freed_memory
 
-
 WIDTH = 110  # so that no name is broken, also where this is written to a file
 
 
