@@ -21,6 +21,7 @@ from client.round import Part, Participant
 from common.device import choose_device
 from common.errors import UserError
 from common.program import run_program
+from common.wire import unpack_run
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
@@ -84,17 +85,19 @@ def join(
 
 
 class _Resident:
-    """The participant of the current run, kept between messages."""
+    """The participant of the current run, kept between messages, and while the server is restarted."""
 
     def __init__(self) -> None:
         self._run_id: int | None = None
+        self._run = ""
         self._participant: Participant | None = None
 
     def __call__(self, context: Context) -> Participant:
-        run_id = context.run_id
-        if self._participant is None or self._run_id != run_id:
-            self._participant = participant_of(context)
-            self._run_id = run_id
+        if self._participant is None or self._run_id != context.run_id:
+            run = unpack_run(context.run_config, context.run_id).name
+            if self._participant is None or self._run != run:
+                self._participant = participant_of(context)
+            self._run, self._run_id = run, context.run_id
         return self._participant
 
 

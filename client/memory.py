@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from common.errors import UserError
+from common.durable import read_durable, write_durably
 from common.types import ClientMemory, Pending, RoundPlan, Upload
 
 
@@ -31,30 +28,16 @@ class MemoryFile:
             tensors |= {"model": upload.model, "control_change": upload.control_change, "buffers": upload.buffers}
             tensors["reference"] = None if pending.reference is upload.model else pending.reference
         plan = json.dumps(asdict(pending.plan)) if pending is not None else ""
-        present = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
-        draft = self.path.with_suffix(".new")
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(present, draft, metadata={"run": self._run, "plan": plan})
-            with draft.open("rb") as file:
-                os.fsync(file.fileno())
-            draft.replace(self.path)
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"cannot write the client's memory to {self.path}: {error}") from None
+        write_durably(self.path, tensors, {"run": self._run, "settled": str(memory.settled), "plan": plan})
 
     def load(self) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did."""
-        if not self.path.is_file():
-            return None
-        try:
-            with safe_open(self.path, "pt") as file:
-                metadata = file.metadata() or {}
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{self.path} is not a client's memory: {error}; move it away to start afresh") from None
-        if metadata.get("run") != self._run:
-            return None  # of an earlier run, which is over
-        return ClientMemory(control=tensors.get("control"), pending=_pending(metadata.get("plan", ""), tensors))
+        saved = read_durable(self.path, "a client's memory")
+        if saved is None or saved[1].get("run") != self._run:
+            return None  # or of an earlier run, which is over
+        tensors, metadata = saved
+        pending = _pending(metadata.get("plan", ""), tensors)
+        return ClientMemory(control=tensors.get("control"), settled=int(metadata.get("settled", 0)), pending=pending)
 
 
 def _pending(plan: str, tensors: dict[str, Tensor]) -> Pending | None:

@@ -105,14 +105,16 @@ class Participant:
     def _settle(self, order: Order) -> None:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
         pending = self._memory.pending
-        if pending is None and order.counted and self._algorithm.has_control:
-            raise UserError(
-                f"{self.name} was counted in round {order.counted} but remembers nothing of it, so its control variate "
-                "is lost; start clients with --state DIR where they may be restarted in mid-run"
-            )
         if pending is not None and pending.plan.round == order.counted:
             average = order.state.model if order.average is None else order.average
             self._memory = self._algorithm.settle(self._memory, average.to(self._device))
+        elif self._algorithm.has_control and order.counted != self._memory.settled:
+            last = self._memory.settled
+            raise UserError(
+                f"{self.name} was counted in round {order.counted} but remembers "
+                f"{f'round {last} as its last' if last else 'nothing of it'}, so its control variate is lost; "
+                "start clients with --state DIR where they may be restarted in mid-run"
+            )
         else:
             self._memory = replace(self._memory, pending=None)
 
@@ -136,7 +138,7 @@ def _moved(memory: ClientMemory, device: torch.device) -> ClientMemory:
     pending = memory.pending
     if pending is not None:
         pending = replace(pending, reference=pending.reference.to(device))
-    return ClientMemory(control=_to(memory.control, device), pending=pending)
+    return replace(memory, control=_to(memory.control, device), pending=pending)
 
 
 def _to(vector: Tensor | None, device: torch.device) -> Tensor | None:

@@ -69,7 +69,8 @@ class Algorithm(ABC):
         """Close the pending round, in which the upload was counted, with that round's average."""
         if memory.pending is None:
             return memory
-        return replace(memory, control=self.closed_control(memory, memory.pending, average), pending=None)
+        closed = self.closed_control(memory, memory.pending, average)
+        return replace(memory, control=closed, settled=memory.pending.plan.round, pending=None)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
         """Return the control as a counted round leaves it."""

@@ -88,6 +88,7 @@ class ClientMemory:
     """What a client keeps from round to round and shows to nobody."""
 
     control: Tensor | None = None  # h_i
+    settled: int = 0  # the last round that was counted and is closed in the control; 0 = none yet
     pending: Pending | None = None
 
 

@@ -22,6 +22,7 @@ from common.task import Problem, Task
 from common.types import RoundRecord
 from server.federation import Federation, Terms
 from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
+from server.journal import Entry, Journal
 from server.local import local_clients
 from server.progress import live_view
 from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
@@ -34,6 +35,9 @@ CPU = torch.device("cpu")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
+ExperimentOrResume = Annotated[
+    str | None, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file; not with --resume")
+]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
 ]
@@ -44,6 +48,9 @@ Data = Annotated[
 Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
 Reach = Annotated[
     list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
+]
+Resume = Annotated[
+    Path | None, typer.Option(metavar="RUN_DIR", help="go on with a run that was interrupted, as it was begun")
 ]
 PaperBits = Annotated[
     bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
@@ -132,7 +139,7 @@ def compare(
 
 @app.command()
 def run(
-    experiment: ExperimentName,
+    experiment: ExperimentOrResume = None,
     listen: Listen = "127.0.0.1:9092",
     clients: Clients = None,
     insecure: Insecure = False,
@@ -147,12 +154,14 @@ def run(
     settings: Settings = None,
     output: Output = None,
     data: Data = None,
+    resume: Resume = None,
 ) -> None:
     """Wait for the clients of an experiment, run it with them, and write the results.
 
-    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
+    goes on where the run was, and ends as if nothing had happened.
     """
-    chosen = load_experiment(experiment, _with_clients(settings, clients))
+    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
     certificates = _certificates(listen, insecure, trust_network, authority, certificate, certificate_key)
     node_keys = read_node_keys(client_keys) if client_keys else None
     terms = Terms(
@@ -160,31 +169,33 @@ def run(
     )
     problem = chosen.load(DataFolder.choose(data), CPU)
     with Fleet(listen, certificates=certificates, node_keys=node_keys) as fleet:
-        folder = RunFolder.create(output, chosen, problem.data_name)
+        folder = begun or RunFolder.create(output, chosen, problem.data_name)
         _say(f"listening on {fleet.address}")
         _federate(chosen, problem, folder, terms, fleet)
 
 
 @app.command()
 def local(
-    experiment: ExperimentName,
+    experiment: ExperimentOrResume = None,
     clients: Clients = None,
     evaluate_on_clients: EvaluateOnClients = False,
     settings: Settings = None,
     output: Output = None,
     data: Data = None,
+    resume: Resume = None,
 ) -> None:
     """Run a whole federation on this machine: the server, and a process for every client, over gRPC.
 
-    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
+    goes on where the run was, and ends as if nothing had happened.
     """
-    chosen = load_experiment(experiment, _with_clients(settings, clients))
+    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
     problem = chosen.load(DataFolder.choose(data), CPU)
     with Fleet("127.0.0.1:0") as fleet:
-        folder = RunFolder.create(output, chosen, problem.data_name)
-        logs = folder.path / "clients"
-        _say(f"starting {chosen.clients} client processes; their logs are in {logs}")
-        with local_clients(fleet.address, chosen.clients, data=data, logs=logs, say=_say):
+        folder = begun or RunFolder.create(output, chosen, problem.data_name)
+        own = folder.path / "clients"
+        _say(f"starting {chosen.clients} client processes; their logs and their memory are in {own}")
+        with local_clients(fleet.address, chosen.clients, data=data, folder=own, say=_say):
             _federate(chosen, problem, folder, Terms(evaluate_on_clients=evaluate_on_clients), fleet)
 
 
@@ -206,6 +217,25 @@ def list_command() -> None:
     _say(f"experiments: {', '.join(shipped_experiments())}")
     _say(f"algorithms: {', '.join(plugins.available(Algorithm.plugin_package))}")
     _say(f"tasks: {', '.join(plugins.available(Task.plugin_package))}")
+
+
+def _begin(
+    experiment: str | None, settings: list[str], resume: Path | None, output: Path | None
+) -> tuple[RunFolder | None, Experiment]:
+    """Return the folder of the run to go on with, if there is one, and the experiment."""
+    if resume is None:
+        if experiment is None:
+            raise UserError("say which EXPERIMENT to run, or --resume RUN_DIR to go on with a run")
+        return None, load_experiment(experiment, settings)
+    if output is not None:
+        raise UserError("--resume goes on in the folder of the run; --output is for a new one")
+    folder, chosen = RunFolder.reopen(resume)
+    if load_experiment(experiment or str(folder.experiment_file), settings) != chosen:
+        raise UserError(f"--resume {resume}: that run is another experiment; leave out EXPERIMENT, --set and --clients")
+    if folder.is_finished:
+        _say(f"{resume} is finished, after {len(folder.rounds())} rounds")
+        raise typer.Exit
+    return folder, chosen
 
 
 def _with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
@@ -241,9 +271,18 @@ def _certificates(
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        federation = Federation(experiment, problem, folder, terms, show=view.show, say=_say)
+        federation = Federation(
+            experiment, problem, folder, terms, resume_from=_last_entry(folder, experiment), show=view.show, say=_say
+        )
         federation.run_on_fleet(fleet)
     _conclude(problem, folder)
+
+
+def _last_entry(folder: RunFolder, experiment: Experiment) -> Entry | None:
+    entry = Journal(folder.path, experiment).read()
+    if entry is not None:
+        _say(f"going on after round {entry.checkpoint.round} of {experiment.rounds}")
+    return entry
 
 
 def _conclude(problem: Problem, folder: RunFolder) -> None:

@@ -14,6 +14,7 @@ from common.task import Problem
 from common.types import RoundRecord
 from common.wire import Run, pack_run
 from server.fleet import Fleet
+from server.journal import Entry, Journal
 from server.run_folder import RunFolder
 from strategies.flower import AlgorithmStrategy
 
@@ -37,6 +38,7 @@ class Federation:
         folder: RunFolder,
         terms: Terms,
         *,
+        resume_from: Entry | None = None,
         show: Callable[[RoundRecord], None],
         say: Callable[[str], None],
     ) -> None:
@@ -44,24 +46,32 @@ class Federation:
         self._problem = problem
         self._folder = folder
         self._show = show
+        self._journal = Journal(folder.path, experiment)
+        self._run = resume_from.run if resume_from else uuid4().hex
+        self._is_new = resume_from is None
+        if resume_from:
+            folder.go_back_to(resume_from.record)
         self._strategy = AlgorithmStrategy(
             experiment,
             problem.initial_state(),
             minimum_clients=terms.minimum_clients,
             deadline_seconds=terms.deadline_seconds,
             evaluate_on_clients=terms.evaluate_on_clients,
+            resume_from=resume_from.checkpoint if resume_from else None,
             on_round=self._record,
             say=say,
         )
 
     def run_on_fleet(self, fleet: Fleet) -> None:
         """Run on the nodes that join our own fleet."""
-        with fleet.run(pack_run(Run(experiment=self._experiment, name=uuid4().hex))) as grid:
+        with fleet.run(pack_run(Run(experiment=self._experiment, name=self._run))) as grid:
             self.run(grid)
 
     def run(self, grid: Grid) -> None:
         """Run on the nodes of any Flower grid."""
         strategy = self._strategy
+        if self._is_new:  # so that clients know the run by this name even if we are killed in the first round
+            self._journal.write(Entry(run=self._run, checkpoint=strategy.checkpoint, record=None))
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds, evaluate_fn=self._evaluate)
         self._folder.save_model(strategy.algorithm.evaluated(strategy.state))
 
@@ -71,5 +81,6 @@ class Federation:
         return MetricRecord(dict(self._problem.evaluate(self._strategy.algorithm.evaluated(self._strategy.state))))
 
     def _record(self, record: RoundRecord) -> None:
+        self._journal.write(Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=record))
         self._folder.add_round(record)
         self._show(record)

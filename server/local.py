@@ -17,12 +17,15 @@ LEAVE_SECONDS = 8.0
 
 @contextmanager
 def local_clients(
-    address: str, clients: int, *, data: Path | None, logs: Path, say: Callable[[str], None]
+    address: str, clients: int, *, data: Path | None, folder: Path, say: Callable[[str], None]
 ) -> Iterator[None]:
-    """Start one process a client; they leave with this context, and with this process however it ends."""
-    logs.mkdir(parents=True, exist_ok=True)
+    """Start one process a client; they leave with this context, and with this process however it ends.
+
+    The folder takes their logs, and their memory, with which they go on when the run does.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        processes = [stack.enter_context(_client(address, index, clients, data, logs)) for index in range(clients)]
+        processes = [stack.enter_context(_client(address, index, clients, data, folder)) for index in range(clients)]
         over = threading.Event()
         for index, process in enumerate(processes):
             threading.Thread(target=_watch, args=(index, process, over, say), daemon=True).start()
@@ -42,14 +45,16 @@ def _watch(index: int, process: subprocess.Popen[bytes], over: threading.Event, 
 
 
 @contextmanager
-def _client(address: str, index: int, clients: int, data: Path | None, logs: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _client(
+    address: str, index: int, clients: int, data: Path | None, folder: Path
+) -> Iterator[subprocess.Popen[bytes]]:
     threads = max(1, (os.cpu_count() or 1) // clients)
     command = [sys.executable, "-m", "client", "join", address, "--insecure", "--partition", f"{index}/{clients}"]
-    command += ["--device", _device(index), "--threads", str(threads), "--leave-with-parent"]
+    command += ["--device", _device(index), "--threads", str(threads), "--leave-with-parent", "--state", str(folder)]
     command += ["--data", str(data)] if data else []
     # The environment says it too, as some of torch's threads are started before an option is read.
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with (logs / f"client-{index}.log").open("wb") as log:
+    with (folder / f"client-{index}.log").open("ab") as log:
         # Our end of the pipe closes with this process, even when it is killed: then the client leaves.
         process = subprocess.Popen(  # noqa: S603 - our own program
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.errors import UserError
-from common.experiment import Experiment
+from common.experiment import Experiment, load_experiment
 from common.types import RoundRecord, ServerState, Traffic
 
 EXPERIMENT = "experiment.yaml"
@@ -40,6 +40,33 @@ class RunFolder:
             (path / ROUNDS).touch()
         return cls(path)
 
+    @classmethod
+    def reopen(cls, path: Path) -> tuple[RunFolder, Experiment]:
+        """Return the folder of a run that is to go on, and its experiment."""
+        folder = cls(path)
+        if not folder.experiment_file.is_file():
+            raise UserError(f"--resume {path}: there is no run; it has no {EXPERIMENT}")
+        return folder, load_experiment(str(folder.experiment_file))
+
+    @property
+    def experiment_file(self) -> Path:
+        """Return where the resolved experiment is."""
+        return self.path / EXPERIMENT
+
+    @property
+    def is_finished(self) -> bool:
+        """Say whether the final model is there."""
+        return (self.path / MODEL).is_file()
+
+    def go_back_to(self, last: RoundRecord | None) -> None:
+        """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
+        with _writing(self.path / ROUNDS) as path:
+            lines = path.read_text(encoding="utf-8").splitlines()[: last.round - 1] if last and path.exists() else []
+            draft = path.with_suffix(".new")
+            newest = [json.dumps(asdict(last), allow_nan=False)] if last else []
+            draft.write_text("".join(f"{line}\n" for line in [*lines, *newest]), encoding="utf-8")
+            draft.replace(path)
+
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
         line = json.dumps(asdict(record), allow_nan=False) + "\n"
@@ -52,7 +79,7 @@ class RunFolder:
             lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {ROUNDS}") from None
-        return [_record(json.loads(line)) for line in lines]
+        return [record_of(json.loads(line)) for line in lines]
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
@@ -84,6 +111,7 @@ def next_free(parent: Path, name: str) -> Path:
     return path
 
 
-def _record(line: dict[str, Any]) -> RoundRecord:
+def record_of(line: dict[str, Any]) -> RoundRecord:
+    """Read a round's record from what JSON makes of it."""
     traffic = {name: Traffic(**one) for name, one in line.pop("traffic_by_client", {}).items()}
     return RoundRecord(**line, traffic_by_client=traffic)

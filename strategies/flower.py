@@ -181,12 +181,24 @@ class MessageBytes:
         return MessageBytes(self.down - before.down, self.up - before.up, by_node)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that the server has to know to go on after a round."""
+
+    round: int  # the last one that is done
+    state: ServerState
+    counted: dict[str, int]  # name -> the last round in which it was counted
+    averages: dict[int, Tensor]  # of rounds that some counted client may not have settled yet
+    bits_up: float
+
+
 class AlgorithmStrategy(Strategy):
     """Runs an experiment's algorithm on the clients of a Flower grid.
 
     A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
-    asked for again. `on_round` is called with every round's record, `say` with what an operator should know. What
-    clients do is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
+    asked for again. `on_round` is called with every round's record, before anything of the next one is sent: if it
+    keeps `checkpoint`, a new strategy can go on from there. `say` hears what an operator should know. What clients do
+    is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
     """
 
     def __init__(
@@ -197,6 +209,7 @@ class AlgorithmStrategy(Strategy):
         minimum_clients: int | None = None,
         deadline_seconds: float | None = None,
         evaluate_on_clients: bool = False,
+        resume_from: Checkpoint | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
         say: Say = print,
     ) -> None:
@@ -216,12 +229,29 @@ class AlgorithmStrategy(Strategy):
         self._payload_bytes_down: Counter[str] = Counter()  # of this round, all attempts at it
         self._payload_bytes_up: Counter[str] = Counter()
         self._bits_up = 0.0
+        self._rounds_done = 0
         self._tally = Tally()
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
+        if resume_from is not None:
+            self.state, self._rounds_done = resume_from.state, resume_from.round
+            self._counted, self._averages = dict(resume_from.counted), dict(resume_from.averages)
+            self._bits_up = resume_from.bits_up
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """Return what it takes to go on after the last round."""
+        return Checkpoint(
+            round=self._rounds_done,
+            state=self.state,
+            counted=dict(self._counted),
+            averages=dict(self._averages),
+            bits_up=self._bits_up,
+        )
+
     @property
     def initial_arrays(self) -> ArrayRecord:
-        """Return the state before the first round, for `start`."""
+        """Return the state before the first round, or before the one to go on with, for `start`."""
         if self._arrays is None:
             self._arrays = pack_state(self.state)
         return self._arrays
@@ -298,8 +328,9 @@ class AlgorithmStrategy(Strategy):
         del initial_arrays
         result = Result()
         deadline = self._deadline_seconds or timeout
-        self.roster.gather(grid, self.experiment.clients)
-        for number in range(1, num_rounds + 1):
+        if self._rounds_done < num_rounds:
+            self.roster.gather(grid, self.experiment.clients)
+        for number in range(self._rounds_done + 1, num_rounds + 1):
             started, traffic = time.perf_counter(), _traffic(grid)
             density_down = density_of(self.state.model).item()
             self._train(grid, number, train_config or ConfigRecord(), deadline)
@@ -421,6 +452,7 @@ class AlgorithmStrategy(Strategy):
         )
         self._payload_bytes_up.clear()
         self._payload_bytes_down.clear()
+        self._rounds_done = number
         if self._on_round:
             self._on_round(record)
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 
@@ -53,7 +54,7 @@ def deploy(fleet: Fleet, experiment: Experiment) -> tuple[ServerState, list[Roun
     """Run an experiment on whatever clients are there."""
     records: list[RoundRecord] = []
     strategy = AlgorithmStrategy(experiment, load(experiment).initial_state(), on_round=records.append)
-    with fleet.run(pack_run(Run(experiment=experiment, name="test"))) as grid:
+    with fleet.run(pack_run(Run(experiment=experiment, name=uuid4().hex))) as grid:
         strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds, timeout=120)
     return strategy.state, records
 

@@ -1,0 +1,190 @@
+"""A server that is killed goes on from its journal, and the run ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from common.errors import UserError
+from common.experiment import Experiment, load_experiment
+from common.types import RoundRecord, ServerState
+from server.federation import Federation, Terms
+from server.fleet import Fleet
+from server.journal import FILE, Entry, Journal
+from server.run_folder import RunFolder
+from strategies.flower import Checkpoint
+from tests.processes import clients, deploy, load
+
+CLIENTS = 2
+ROUNDS = 6
+
+
+class CrashError(Exception):
+    """The server's end, as seen from inside."""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, CLIENTS, tmp_path_factory.mktemp("logs")):
+        yield fleet
+
+
+def experiment_of(name: str = "sparse_proxskip") -> Experiment:
+    settings = [f"clients={CLIENTS}", f"rounds={ROUNDS}", "schedule.period=4", f"algorithm.name={name}"]
+    return load_experiment("digits", settings)
+
+
+def go_on(fleet: Fleet, experiment: Experiment, folder: RunFolder, crash_after: int | None) -> None:
+    """Run from the journal until the end, or until the given round was recorded."""
+
+    def show(record: RoundRecord) -> None:
+        if record.round == crash_after:
+            raise CrashError
+
+    entry = Journal(folder.path, experiment).read()
+    federation = Federation(
+        experiment, load(experiment), folder, Terms(), resume_from=entry, show=show, say=lambda _: None
+    )
+    federation.run_on_fleet(fleet)
+
+
+@pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
+def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, fleet: Fleet, tmp_path: Path) -> None:
+    experiment = experiment_of(name)
+    undisturbed, expected = deploy(fleet, experiment)
+    folder = RunFolder.create(tmp_path / "run", experiment, "digits")
+    for crash_after in (1, 2, 5):
+        with pytest.raises(CrashError):
+            go_on(fleet, experiment, folder, crash_after)
+    go_on(fleet, experiment, folder, None)
+    model = load_file(folder.path / "model.safetensors")["model"]
+    assert model.equal(experiment.algorithm.evaluated(undisturbed).model)
+    records = folder.rounds()
+    assert [record.round for record in records] == list(range(1, ROUNDS + 1))
+    assert [record.paper_bits_up for record in records] == [record.paper_bits_up for record in expected]
+    assert [record.payload_bytes_up for record in records] == [record.payload_bytes_up for record in expected]
+
+
+@pytest.mark.parametrize("moment", ["before the journal", "after the journal"])
+def test_a_crash_between_average_and_record_loses_nothing(
+    moment: str, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = experiment_of()
+    undisturbed, _ = deploy(fleet, experiment)
+    folder = RunFolder.create(tmp_path / "run", experiment, "digits")
+    write = Journal.write
+
+    def crashing(self: Journal, entry: Entry) -> None:
+        if entry.checkpoint.round != 3:
+            write(self, entry)
+            return
+        if moment == "after the journal":
+            write(self, entry)
+        raise CrashError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "write", crashing)
+        with pytest.raises(CrashError):
+            go_on(fleet, experiment, folder, None)
+    assert len(folder.rounds()) == 2
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 3, "local_st')  # a line that was torn
+    go_on(fleet, experiment, folder, None)
+    assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
+    model = load_file(folder.path / "model.safetensors")["model"]
+    assert model.equal(experiment.algorithm.evaluated(undisturbed).model)
+
+
+def test_an_entry_comes_back(tmp_path: Path) -> None:
+    journal = Journal(tmp_path, experiment_of())
+    assert journal.read() is None
+    old, new = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    checkpoint = Checkpoint(
+        round=5, state=ServerState(model=new), counted={"a": 5, "b": 3}, averages={3: old, 5: new}, bits_up=1.5
+    )
+    journal.write(Entry(run="r", checkpoint=checkpoint, record=None))
+    back = journal.read()
+    assert back is not None
+    assert back.run == "r"
+    assert (back.checkpoint.round, back.checkpoint.counted, back.checkpoint.bits_up) == (5, {"a": 5, "b": 3}, 1.5)
+    assert back.checkpoint.state.model.equal(new)
+    assert back.checkpoint.averages.keys() == {3, 5}
+    assert back.checkpoint.averages[3].equal(old)
+    assert back.checkpoint.averages[5].equal(new)
+
+
+def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(round=0, state=ServerState(model=torch.ones(2)), counted={}, averages={}, bits_up=0.0)
+    Journal(tmp_path, experiment_of("fedavg")).write(Entry(run="r", checkpoint=checkpoint, record=None))
+    with pytest.raises(UserError, match="another experiment"):
+        Journal(tmp_path, experiment_of()).read()
+    (tmp_path / FILE).write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
+    with pytest.raises(UserError, match="is not a run's journal"):
+        Journal(tmp_path, experiment_of()).read()
+
+
+def local(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "server", "local", *arguments]
+
+
+@pytest.mark.slow
+def test_ten_kills_at_any_moment_leave_the_result_as_it_was(tmp_path: Path) -> None:
+    """Kill -9 of the server, with its clients, which leave with it; both go on from their files."""
+    settings = ["--clients", "2", "--set", "rounds=400", "--set", "schedule.period=64"]
+    subprocess.run(local("digits", *settings, "--output", str(tmp_path / "calm")), check=True, timeout=300)
+    moments = random.Random(1)  # noqa: S311 - no secret
+    begin = local("digits", *settings, "--output", str(tmp_path / "killed"))
+    rounds = tmp_path / "killed" / "rounds.jsonl"
+    seen = []
+    for _ in range(10):
+        before = _lines(rounds)
+        process = subprocess.Popen(begin if not rounds.exists() else local("--resume", str(tmp_path / "killed")))
+        end = time.monotonic() + 60
+        while _lines(rounds) <= before + moments.randrange(1, 25) and time.monotonic() < end:
+            time.sleep(moments.random() * 0.02)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        seen.append(_lines(rounds))
+    assert seen == sorted(seen)
+    assert 0 < seen[0] < seen[-1] < 400
+    subprocess.run(local("--resume", str(tmp_path / "killed")), check=True, timeout=300)
+    models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("calm", "killed")]
+    assert models[0].equal(models[1])
+    assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(1, 401))
+    finished = subprocess.run(
+        local("--resume", str(tmp_path / "killed")), check=True, capture_output=True, text=True, timeout=60
+    )
+    assert "is finished, after 400 rounds" in finished.stdout
+
+
+def _lines(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["run"], "say which EXPERIMENT"),
+        (["local", "--resume", "NOWHERE"], "there is no run"),
+        (["local", "--resume", "RUN", "--set", "rounds=7"], "another experiment"),
+        (["run", "femnist", "--resume", "RUN", "--insecure"], "another experiment"),
+        (["local", "--resume", "RUN", "--output", "x"], "--output is for a new one"),
+    ],
+)
+def test_a_wrong_resume_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+    RunFolder.create(tmp_path / "RUN", experiment_of(), "digits")
+    command = [sys.executable, "-m", "server", *arguments]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=tmp_path, check=False)
+    assert finished.returncode == 2
+    assert words in finished.stderr
+    assert "Traceback" not in finished.stderr
