@@ -93,6 +93,17 @@ class ClientMemory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """All that the server has to know to go on after a round."""
+
+    round: int  # the last one that is done
+    state: ServerState
+    counted: dict[str, int]  # name -> the last round in which it was counted
+    averages: dict[int, Tensor]  # of rounds that some counted client may not have settled yet
+    bits_up: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
     """What one client sent and was sent in one round."""
 

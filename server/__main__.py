@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -27,11 +28,12 @@ from server.local import local_clients
 from server.progress import live_view
 from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
-from server.simulate import Simulation
+from server.simulate import SIMULATION, Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
 CPU = torch.device("cpu")
+SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal of a simulation, which can do some rounds again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
@@ -82,21 +84,29 @@ def proxskip_server() -> None:
 
 @app.command("simulate")
 def simulate_command(
-    experiment: ExperimentName,
+    experiment: ExperimentOrResume = None,
     settings: Settings = None,
     output: Output = None,
     data: Data = None,
     device: Device = "auto",
+    resume: Resume = None,
 ) -> None:
     """Run an experiment with all clients in this process.
 
-    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
+    goes on where the run was, or some seconds before, and ends as if nothing had happened.
     """
-    chosen = load_experiment(experiment, settings or [])
+    begun, chosen = _begin(experiment, settings or [], resume, output)
     clients_device = choose_device(device)
     problem = chosen.load(DataFolder.choose(data), clients_device)
-    folder = RunFolder.create(output, chosen, problem.data_name)
-    _run(Simulation(chosen, problem, clients_device), folder)
+    simulation = Simulation(chosen, problem, clients_device)
+    folder = begun or RunFolder.create(output, chosen, problem.data_name)
+    if begun:
+        entry = _last_entry(folder, chosen, simulated=True)
+        folder.go_back_to(entry.record if entry else None)
+        if entry:
+            simulation.go_on_from(entry)
+    _run(simulation, folder)
     _conclude(problem, folder)
 
 
@@ -272,15 +282,24 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         federation = Federation(
-            experiment, problem, folder, terms, resume_from=_last_entry(folder, experiment), show=view.show, say=_say
+            experiment,
+            problem,
+            folder,
+            terms,
+            resume_from=_last_entry(folder, experiment, simulated=False),
+            show=view.show,
+            say=_say,
         )
         federation.run_on_fleet(fleet)
     _conclude(problem, folder)
 
 
-def _last_entry(folder: RunFolder, experiment: Experiment) -> Entry | None:
+def _last_entry(folder: RunFolder, experiment: Experiment, *, simulated: bool) -> Entry | None:
     entry = Journal(folder.path, experiment).read()
     if entry is not None:
+        if (entry.run == SIMULATION) != simulated:
+            command = "simulate" if entry.run == SIMULATION else "run or local"
+            raise UserError(f"--resume {folder.path}: that run can only go on with {command}")
         _say(f"going on after round {entry.checkpoint.round} of {experiment.rounds}")
     return entry
 
@@ -303,10 +322,14 @@ def _conclude(problem: Problem, folder: RunFolder) -> None:
 def _run(simulation: Simulation, folder: RunFolder) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(simulation.algorithm))
     rounds, metric = simulation.experiment.rounds, simulation.problem.metric
+    journal, written = Journal(folder.path, simulation.experiment), time.monotonic()
     with live_view(console, title=title, rounds=rounds, metric=metric) as view:
         for record in simulation.rounds():
             folder.add_round(record)
             view.show(record)
+            if time.monotonic() - written > SECONDS_BETWEEN_ENTRIES:
+                journal.write(simulation.entry(record))
+                written = time.monotonic()
     folder.save_model(simulation.kept())
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -16,9 +17,8 @@ from torch import Tensor
 from common.durable import read_durable, write_durably
 from common.errors import UserError
 from common.experiment import Experiment
-from common.types import RoundRecord, ServerState
+from common.types import Checkpoint, RoundRecord, ServerState
 from server.run_folder import record_of
-from strategies.flower import Checkpoint
 
 FILE = "journal.safetensors"
 
@@ -30,6 +30,7 @@ class Entry:
     run: str  # the name that clients remember it by
     checkpoint: Checkpoint
     record: RoundRecord | None  # of the last round; None before the first
+    controls: Sequence[Tensor | None] = ()  # of the clients, in a simulation, where nobody else keeps them
 
 
 class Journal:
@@ -48,6 +49,7 @@ class Journal:
             "buffers": state.buffers,
             # The newest average is the model itself.
             **{f"average {one}": average for one, average in checkpoint.averages.items() if one != checkpoint.round},
+            **{f"control {place}": control for place, control in enumerate(entry.controls)},
         }
         metadata = {
             "run": entry.run,
@@ -56,6 +58,7 @@ class Journal:
             "counted": checkpoint.counted,
             "averages": list(checkpoint.averages),
             "bits_up": checkpoint.bits_up,
+            "controls": len(entry.controls),
             "record": asdict(entry.record) if entry.record else None,
         }
         write_durably(self.path, tensors, {"journal": json.dumps(metadata, allow_nan=False)})
@@ -80,6 +83,7 @@ class Journal:
                 bits_up=known["bits_up"],
             )
             record = record_of(known["record"]) if known["record"] else None
+            controls = [tensors.get(f"control {place}") for place in range(known["controls"])]
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
-        return Entry(run=known["run"], checkpoint=checkpoint, record=record)
+        return Entry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)

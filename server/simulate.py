@@ -20,7 +20,10 @@ from common.experiment import Experiment
 from common.payload import pack_state, pack_upload
 from common.sparsity import density_of
 from common.task import Objective, Problem
-from common.types import BITS_A_VALUE, ClientMemory, RoundPlan, RoundRecord, ServerState, Traffic, Upload
+from common.types import BITS_A_VALUE, Checkpoint, ClientMemory, RoundPlan, RoundRecord, ServerState, Traffic, Upload
+from server.journal import Entry
+
+SIMULATION = "simulation"  # in place of the name of a deployed run
 
 
 @dataclass
@@ -66,6 +69,20 @@ class Simulation:
         self.rounds_done = 0
         self.bits_up = 0.0
         self._encodes = experiment.codec.encode_in_simulation
+
+    def entry(self, record: RoundRecord) -> Entry:
+        """Return what it takes to go on after the last round, of which this is the record."""
+        checkpoint = Checkpoint(round=self.rounds_done, state=self.state, counted={}, averages={}, bits_up=self.bits_up)
+        controls = [cohort.memory.control for cohort in self.cohorts]
+        return Entry(run=SIMULATION, checkpoint=checkpoint, record=record, controls=controls)
+
+    def go_on_from(self, entry: Entry) -> None:
+        """Be as the simulation was that wrote this entry."""
+        self.state, self.rounds_done = entry.checkpoint.state, entry.checkpoint.round
+        self.bits_up = entry.checkpoint.bits_up
+        for cohort, control in zip(self.cohorts, entry.controls, strict=True):
+            moved = None if control is None else control.to(cohort.device)
+            cohort.memory = ClientMemory(control=moved, settled=self.rounds_done)
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, giving each one's record."""

@@ -27,7 +27,7 @@ from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
 from common.payload import largest_bytes
 from common.sparsity import density_of
-from common.types import BITS_A_VALUE, ReceivedUpload, RoundRecord, ServerState, Traffic
+from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
     MessageError,
     Report,
@@ -179,17 +179,6 @@ class MessageBytes:
             down_then, up_then = before.by_node.get(node, (0, 0))
             by_node[node] = (down - down_then, up - up_then)
         return MessageBytes(self.down - before.down, self.up - before.up, by_node)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
-    """All that the server has to know to go on after a round."""
-
-    round: int  # the last one that is done
-    state: ServerState
-    counted: dict[str, int]  # name -> the last round in which it was counted
-    averages: dict[int, Tensor]  # of rounds that some counted client may not have settled yet
-    bits_up: float
 
 
 class AlgorithmStrategy(Strategy):

@@ -9,21 +9,24 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from common import plugins
+from common.algorithm import Algorithm
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
-from common.types import RoundRecord, ServerState
+from common.types import Checkpoint, RoundRecord, ServerState
 from server.federation import Federation, Terms
 from server.fleet import Fleet
 from server.journal import FILE, Entry, Journal
 from server.run_folder import RunFolder
-from strategies.flower import Checkpoint
-from tests.processes import clients, deploy, load
+from server.simulate import Simulation
+from tests.processes import CPU, clients, deploy, load
 
 CLIENTS = 2
 ROUNDS = 6
@@ -131,6 +134,40 @@ def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None
     (tmp_path / FILE).write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
     with pytest.raises(UserError, match="is not a run's journal"):
         Journal(tmp_path, experiment_of()).read()
+
+
+@pytest.mark.parametrize("name", plugins.available(Algorithm.plugin_package))
+def test_a_simulation_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
+    experiment = experiment_of(name)
+    problem = load(experiment)
+    calm, first = (Simulation(experiment, problem, CPU) for _ in range(2))
+    expected = list(calm.rounds())
+    records = [first.step() for _ in range(3)]
+    Journal(tmp_path, experiment).write(first.entry(records[-1]))
+    second = Simulation(experiment, problem, CPU)
+    entry = Journal(tmp_path, experiment).read()
+    assert entry is not None
+    assert entry.record == records[-1]
+    second.go_on_from(entry)
+    records += second.rounds()
+    assert second.kept().model.equal(calm.kept().model)
+    assert [replace(record, seconds=0.0) for record in records] == [replace(one, seconds=0.0) for one in expected]
+
+
+def test_simulate_goes_on_from_its_folder(tmp_path: Path) -> None:
+    experiment = experiment_of()
+    calm = Simulation(experiment, load(experiment), CPU)
+    list(calm.rounds())
+    folder = RunFolder.create(tmp_path / "run", experiment, "digits")
+    killed = Simulation(experiment, load(experiment), CPU)
+    for number in (1, 2, 3, 4):
+        folder.add_round(record := killed.step())
+        if number == 2:
+            Journal(folder.path, experiment).write(killed.entry(record))
+    command = [sys.executable, "-m", "server", "simulate", "--resume", str(folder.path)]
+    subprocess.run(command, check=True, timeout=60)
+    assert load_file(folder.path / "model.safetensors")["model"].equal(calm.kept().model)
+    assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
 
 
 def local(*arguments: str) -> list[str]:
