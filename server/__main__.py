@@ -281,15 +281,8 @@ def _certificates(
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        federation = Federation(
-            experiment,
-            problem,
-            folder,
-            terms,
-            resume_from=_last_entry(folder, experiment, simulated=False),
-            show=view.show,
-            say=_say,
-        )
+        entry = _last_entry(folder, experiment, simulated=False)
+        federation = Federation(experiment, problem, folder, terms, resume_from=entry, show=view.show, say=_say)
         federation.run_on_fleet(fleet)
     _conclude(problem, folder)
 
