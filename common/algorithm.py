@@ -17,7 +17,7 @@ from torch import Tensor
 
 from common.config import Range
 from common.schedule import ScheduleKind
-from common.sparsity import WarmTopK, top_k
+from common.sparsity import WarmTopK, kept_count, top_k
 from common.task import Objective
 from common.types import ClientMemory, Pending, Precision, RoundPlan, ServerState, Upload
 
@@ -45,6 +45,7 @@ class Algorithm(ABC):
     plugin_package: ClassVar[str] = "strategies"
     default_schedule: ClassVar[ScheduleKind]
     has_control: ClassVar[bool] = False
+    uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
     is_dense: ClassVar[bool]
 
     learning_rate: Annotated[float, Range(above=0)]  # gamma
@@ -112,6 +113,10 @@ class Algorithm(ABC):
     @abstractmethod
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Return the next state from the uniform mean of the uploads of this fraction of all clients."""
+
+    def most_uploaded(self, plan: RoundPlan, size: int) -> int:
+        """Return how many nonzero values the model of an upload may have."""
+        return kept_count(plan.density, size) if self.uploads_are_pruned else size
 
     def evaluated(self, state: ServerState) -> ServerState:
         """Return what is evaluated and kept: every model is first pruned to the target density (Appendix A)."""

@@ -37,9 +37,9 @@ def pack_upload(upload: Upload, precision: Precision) -> bytes:
     return _pack((upload.model, upload.control_change, upload.buffers, None), precision)
 
 
-def unpack_upload(data: bytes | memoryview, like: ServerState) -> ReceivedUpload:
-    """Read an upload by its entries; `like` gives the sizes."""
-    model, control, buffers, _ = _unpack(data, like)
+def unpack_upload(data: bytes | memoryview, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
+    """Read an upload by its entries; `like` gives the sizes, and the model may have so many values at most."""
+    model, control, buffers, _ = _unpack(data, like, most_values)
     assert model is not None
     return ReceivedUpload(model=model, control_change=control, buffers=buffers)
 
@@ -59,7 +59,7 @@ def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> bytes:
     return b"".join([*lengths, *(part for parts in encoded for part in parts)])
 
 
-def _unpack(data: bytes | memoryview, like: ServerState) -> list[Entries | None]:
+def _unpack(data: bytes | memoryview, like: ServerState, most_values: int | None = None) -> list[Entries | None]:
     reader = Reader(data)
     lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
     if sum(lengths) != len(reader.rest):
@@ -67,17 +67,18 @@ def _unpack(data: bytes | memoryview, like: ServerState) -> list[Entries | None]
     expected = {"model": like.model, "control": like.control, "buffers": like.buffers}
     expected["average"] = like.model if lengths[-1] else None
     return [
-        _vector(name, reader.take(length, name), expected[name]) for name, length in zip(VECTORS, lengths, strict=True)
+        _vector(name, reader.take(length, name), expected[name], most_values if name == "model" else None)
+        for name, length in zip(VECTORS, lengths, strict=True)
     ]
 
 
-def _vector(name: str, data: memoryview, like: Tensor | None) -> Entries | None:
+def _vector(name: str, data: memoryview, like: Tensor | None, most_values: int | None) -> Entries | None:
     if bool(data) != (like is not None):
         raise DecodeError(f"{name}: {len(data)} bytes, which does not go with this method and task")
     if like is None:
         return None
     try:
-        return decode_entries(data, like.shape[-1])
+        return decode_entries(data, like.shape[-1], most_values)
     except DecodeError as error:
         raise DecodeError(f"{name}: {error}") from None
 

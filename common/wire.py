@@ -117,7 +117,7 @@ def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
     return RecordDict({_VECTORS: _record_of(payload.pack_upload(report.upload, precision)), _CONFIG: config})
 
 
-def unpack_report(content: RecordDict, like: ServerState) -> Report[ReceivedUpload]:
+def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:
     """Read what `pack_report` wrote."""
     config = _record(content, _CONFIG, ConfigRecord)
     client, number, seconds = config.get(_CLIENT), config.get(_ROUND), config.get(_SECONDS)
@@ -125,7 +125,7 @@ def unpack_report(content: RecordDict, like: ServerState) -> Report[ReceivedUplo
         raise MessageError("a report without client, round and seconds")
     assert isinstance(seconds, float)
     try:
-        upload = payload.unpack_upload(_payload_in(_record(content, _VECTORS, ArrayRecord)), like)
+        upload = payload.unpack_upload(_payload_in(_record(content, _VECTORS, ArrayRecord)), like, most_values)
     except DecodeError as error:
         raise MessageError(str(error)) from None
     return Report(client=client, round=number, seconds=seconds, upload=upload)

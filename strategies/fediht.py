@@ -10,6 +10,7 @@ is, as in the experiments of the Sparse-ProxSkip paper (its Appendix A: the mode
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -21,6 +22,8 @@ from strategies.fedavg import FedAvg
 @dataclass(frozen=True, kw_only=True)
 class FedIHT(FedAvg):
     """Iterative hard thresholding on the clients: small uploads, no acceleration."""
+
+    uploads_are_pruned: ClassVar[bool] = True
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step, then prune."""

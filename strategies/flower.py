@@ -392,7 +392,8 @@ class AlgorithmStrategy(Strategy):
             return
         try:
             self._payload_bytes_up[name] += payload_bytes(reply.content)
-            report = unpack_report(reply.content, self.state)
+            plan, size = self.experiment.plan(number), self.state.model.shape[-1]
+            report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
         except MessageError as error:

@@ -29,6 +29,7 @@ class SparseProxSkip(ProxSkip):
     """The paper's method: accelerated, small uploads, the best sparse model."""
 
     default_schedule: ClassVar[ScheduleKind] = "period"
+    uploads_are_pruned: ClassVar[bool] = True
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Update the dense weights with the gradient at the pruned ones (straight-through estimator)."""

@@ -11,6 +11,7 @@ constraint of at most K nonzeros in place of the l1 norm (Section 3.3).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -22,6 +23,8 @@ from strategies.proxskip import ProxSkip
 @dataclass(frozen=True, kw_only=True)
 class SparseProxSkipLocal(ProxSkip):
     """A sparse model at every moment, for devices that cannot hold a dense one."""
+
+    uploads_are_pruned: ClassVar[bool] = True
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step, then prune."""

@@ -176,6 +176,16 @@ def test_pruned_uploads_have_the_target_density(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_uploads_are_as_sparse_as_the_server_will_insist(name: str) -> None:
+    simulation = simulation_of(make_experiment(name), random_problem(CLIENTS, SIZE, seed=3, dtype=torch.float32))
+    allowed = simulation.algorithm.most_uploaded(simulation.experiment.plan(1), SIZE)
+    densities = [record.density_up for record in simulation.rounds()]
+    assert max(densities) <= allowed / SIZE
+    if allowed == SIZE and name != "randprox_l1":  # which is as sparse as it happens to be
+        assert max(densities) == 1, "an algorithm with sparse uploads should say so: uploads_are_pruned"
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_client_by_client_equals_one_batch(name: str) -> None:
     batch = random_problem(CLIENTS, SIZE, seed=3, dtype=torch.float64)
     single = ClientByClient(batch.curvature, batch.centre, batch.start)

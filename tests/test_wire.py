@@ -39,6 +39,14 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     assert back.upload.buffers.dense().equal(exact)
 
 
+def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
+    report = wire.Report(client="a", round=3, seconds=0.5, upload=Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])))
+    content = wire.pack_report(report, "float32")
+    assert wire.unpack_report(content, STATE, most_values=2).upload.model.places is not None
+    with pytest.raises(wire.MessageError, match="model: 2 values where at most 1"):
+        wire.unpack_report(content, STATE, most_values=1)
+
+
 def test_a_run_comes_back_with_the_same_experiment() -> None:
     experiment = load_experiment("digits", ["clients=3", "algorithm.density=0.2"])
     run = wire.unpack_run(wire.pack_run(wire.Run(experiment=experiment, name="n")), run_id=7)
