@@ -20,7 +20,9 @@ from common.device import choose_device
 from common.errors import UserError
 from common.flower import CLIENT_FAILED
 from common.wire import (
+    AUDIT,
     MessageError,
+    pack_control,
     pack_evaluation,
     pack_introduction,
     pack_report,
@@ -38,6 +40,14 @@ def make_app(participant_for: ParticipantFor) -> ClientApp:
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
         return _answered(message, lambda: pack_introduction(participant_for(context).name))
+
+    @app.query(AUDIT)
+    def audit(message: Message, context: Context) -> Message:
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            return pack_control(participant.correction(unpack_order(message.content, participant.like)))
+
+        return _answered(message, work)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:

@@ -86,9 +86,8 @@ class Participant:
         started = time.perf_counter()
         pending = self._memory.pending
         if pending is None or pending.plan.round != order.plan.round:
-            self._settle(order)
             upload, self._memory = client_round(
-                self._algorithm, order.plan, _on(order.state, self._device), self._memory, self._objective
+                self._algorithm, order.plan, _on(order.state, self._device), self._settled(order), self._objective
             )
             if self._memory_file:
                 self._memory_file.save(self._memory)
@@ -97,26 +96,31 @@ class Participant:
         seconds = time.perf_counter() - started
         return Report(client=self.name, round=order.plan.round, seconds=seconds, upload=_upload_on_cpu(upload))
 
+    def correction(self, order: Order) -> Tensor:
+        """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
+        correction = self._algorithm.correction(self._settled(order), _on(order.state, self._device))
+        if correction is None:
+            raise UserError(f"{type(self._algorithm).__name__} has no control variates to audit")
+        return correction.cpu()
+
     def loss(self, state: ServerState) -> float:
         """Return f_i at a model."""
         here = _on(state, self._device)
         return float(self._objective.loss(here.model, here.buffers))
 
-    def _settle(self, order: Order) -> None:
+    def _settled(self, order: Order) -> ClientMemory:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
-        pending = self._memory.pending
+        memory, pending = self._memory, self._memory.pending
         if pending is not None and pending.plan.round == order.counted:
             average = order.state.model if order.average is None else order.average
-            self._memory = self._algorithm.settle(self._memory, average.to(self._device))
-        elif self._algorithm.has_control and order.counted != self._memory.settled:
-            last = self._memory.settled
+            return self._algorithm.settle(memory, average.to(self._device))
+        if self._algorithm.has_control and order.counted != memory.settled:
+            remembers = f"round {memory.settled} as its last" if memory.settled else "nothing of it"
             raise UserError(
-                f"{self.name} was counted in round {order.counted} but remembers "
-                f"{f'round {last} as its last' if last else 'nothing of it'}, so its control variate is lost; "
-                "start clients with --state DIR where they may be restarted in mid-run"
+                f"{self.name} was counted in round {order.counted} but remembers {remembers}, so its control variate "
+                "is lost; start clients with --state DIR where they may be restarted in mid-run"
             )
-        else:
-            self._memory = replace(self._memory, pending=None)
+        return replace(memory, pending=None)
 
 
 def _on(state: ServerState, device: torch.device) -> ServerState:

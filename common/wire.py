@@ -33,6 +33,8 @@ _CLIENT = "client"
 _ROUND = "round"
 _SECONDS = "seconds"
 
+AUDIT = "audit"  # the kind of query that asks for a control variate
+
 _Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
 _Upload = TypeVar("_Upload", Upload, ReceivedUpload)
 
@@ -142,6 +144,20 @@ def unpack_introduction(content: RecordDict) -> str:
     if not isinstance(client, str) or not client:
         raise MessageError("a client without a name")
     return client
+
+
+def pack_control(control: Tensor) -> RecordDict:
+    """Write a client's control variate, which it shows to nobody but an auditor."""
+    return RecordDict({_VECTORS: _record_of(payload.pack_upload(Upload(model=control), "float32"))})
+
+
+def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
+    """Read the control variate."""
+    try:
+        data = _payload_in(_record(content, _VECTORS, ArrayRecord))
+        return payload.unpack_upload(data, ServerState(model=like.model)).model.dense()
+    except DecodeError as error:
+        raise MessageError(str(error)) from None
 
 
 def pack_evaluation(loss: float) -> RecordDict:

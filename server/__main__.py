@@ -72,6 +72,9 @@ ClientKeys = Annotated[
 MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
 DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
 EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
+AuditEvery = Annotated[
+    int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
+]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
@@ -161,6 +164,7 @@ def run(
     minimum_clients: MinimumClients = None,
     deadline_seconds: DeadlineSeconds = 3600.0,
     evaluate_on_clients: EvaluateOnClients = False,
+    audit_every: AuditEvery = None,
     settings: Settings = None,
     output: Output = None,
     data: Data = None,
@@ -175,7 +179,10 @@ def run(
     certificates = _certificates(listen, insecure, trust_network, authority, certificate, certificate_key)
     node_keys = read_node_keys(client_keys) if client_keys else None
     terms = Terms(
-        minimum_clients=minimum_clients, deadline_seconds=deadline_seconds, evaluate_on_clients=evaluate_on_clients
+        minimum_clients=minimum_clients,
+        deadline_seconds=deadline_seconds,
+        evaluate_on_clients=evaluate_on_clients,
+        audit_every_rounds=audit_every,
     )
     problem = chosen.load(DataFolder.choose(data), CPU)
     with Fleet(listen, certificates=certificates, node_keys=node_keys) as fleet:
@@ -189,6 +196,7 @@ def local(
     experiment: ExperimentOrResume = None,
     clients: Clients = None,
     evaluate_on_clients: EvaluateOnClients = False,
+    audit_every: AuditEvery = None,
     settings: Settings = None,
     output: Output = None,
     data: Data = None,
@@ -206,7 +214,8 @@ def local(
         own = folder.path / "clients"
         _say(f"starting {chosen.clients} client processes; their logs and their memory are in {own}")
         with local_clients(fleet.address, chosen.clients, data=data, folder=own, say=_say):
-            _federate(chosen, problem, folder, Terms(evaluate_on_clients=evaluate_on_clients), fleet)
+            terms = Terms(evaluate_on_clients=evaluate_on_clients, audit_every_rounds=audit_every)
+            _federate(chosen, problem, folder, terms, fleet)
 
 
 @app.command()

@@ -26,6 +26,7 @@ class Terms:
     minimum_clients: int | None = None  # all
     deadline_seconds: float = 3600.0
     evaluate_on_clients: bool = False
+    audit_every_rounds: int | None = None  # never
 
 
 class Federation:
@@ -57,6 +58,7 @@ class Federation:
             minimum_clients=terms.minimum_clients,
             deadline_seconds=terms.deadline_seconds,
             evaluate_on_clients=terms.evaluate_on_clients,
+            audit_every_rounds=terms.audit_every_rounds,
             resume_from=resume_from.checkpoint if resume_from else None,
             on_round=self._record,
             say=say,

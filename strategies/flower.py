@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
@@ -23,17 +24,20 @@ from torch import Tensor
 from common.aggregate import RunningMean
 from common.divergence import refuse_divergence
 from common.errors import UserError
+from common.exact_sum import ExactSum
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
 from common.payload import largest_bytes
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
+    AUDIT,
     MessageError,
     Report,
     pack_order,
     pack_state,
     payload_bytes,
+    unpack_control,
     unpack_evaluation,
     unpack_introduction,
     unpack_report,
@@ -198,6 +202,7 @@ class AlgorithmStrategy(Strategy):
         minimum_clients: int | None = None,
         deadline_seconds: float | None = None,
         evaluate_on_clients: bool = False,
+        audit_every_rounds: int | None = None,
         resume_from: Checkpoint | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
         say: Say = print,
@@ -211,6 +216,7 @@ class AlgorithmStrategy(Strategy):
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
         self._evaluate_on_clients = evaluate_on_clients
+        self._audit_every_rounds = audit_every_rounds if self.algorithm.has_control else None
         self._on_round = on_round
         self._say = say
         self._counted: dict[str, int] = {}  # name -> the last round in which it was counted
@@ -334,7 +340,7 @@ class AlgorithmStrategy(Strategy):
             if evaluate_fn and (here := evaluate_fn(number, self._arrays)):
                 result.evaluate_metrics_serverapp[number] = here
                 metrics |= _numbers(here)
-            self._report(number, seconds, density_down, traffic, metrics)
+            self._report(number, seconds, density_down, traffic, metrics, self._audit(grid, number, deadline))
         result.arrays = self._arrays
         return result
 
@@ -357,6 +363,30 @@ class AlgorithmStrategy(Strategy):
                 f"answered{f' ({reasons})' if reasons else ''}; asking again"
             )
             self.roster.gather(grid, self._minimum_clients)
+
+    def _audit(self, grid: Grid, number: int, deadline: float) -> float | None:
+        """Ask all clients for their control as the next round will find it; return |mean of h_i| / mean of |h_i|."""
+        if self._audit_every_rounds is None or number % self._audit_every_rounds:
+            return None
+        assert self._arrays is not None
+        plan = self.experiment.plan(number + 1)
+        questions = []
+        for name, node in self.roster.nodes.items():
+            counted = self._counted.get(name, 0)
+            content = pack_order(self._own_arrays(self._arrays, counted, number + 1), plan, counted)
+            questions.append(Message(content, node, f"{MessageType.QUERY}.{AUDIT}", group_id=str(number)))
+        total, norms, seen = ExactSum(self.state.model.shape[-1]), 0.0, 0
+        for reply in self._exchange(grid, questions, deadline):
+            with suppress(MessageError):
+                if reply.has_content():
+                    control = unpack_control(reply.content, self.state)
+                    total.add(control.numpy())
+                    norms += float(control.double().norm())
+                    seen += 1
+        if seen < len(self._counted):
+            self._say(f"round {number}: no audit, as only {seen} of {len(self._counted)} clients answered")
+            return None
+        return float(np.linalg.norm(total.total())) / norms if norms else 0.0
 
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
         """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
@@ -410,7 +440,13 @@ class AlgorithmStrategy(Strategy):
         self._averages = {one: average for one, average in self._averages.items() if one in still_open}
 
     def _report(
-        self, number: int, seconds: float, density_down: float, traffic: MessageBytes, metrics: dict[str, float]
+        self,
+        number: int,
+        seconds: float,
+        density_down: float,
+        traffic: MessageBytes,
+        metrics: dict[str, float],
+        audit: float | None,
     ) -> None:
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
@@ -430,7 +466,7 @@ class AlgorithmStrategy(Strategy):
             paper_bits_up=self._bits_up,
             density_up=tally.mean.model_values / (clients * self.state.model.shape[-1]),
             density_down=density_down,
-            control_sum_norm=None,
+            control_sum_norm=audit,
             seconds=seconds,
             seconds_by_phase={"training": tally.longest_training_seconds},
             payload_bytes_up=self._payload_bytes_up.total(),
