@@ -446,7 +446,7 @@ class AlgorithmStrategy(Strategy):
         density_down: float,
         traffic: MessageBytes,
         metrics: dict[str, float],
-        audit: float | None,
+        control_sum_norm: float | None,
     ) -> None:
         tally, plan = self._tally, self.experiment.plan(number)
         clients = len(tally.counted)
@@ -466,7 +466,7 @@ class AlgorithmStrategy(Strategy):
             paper_bits_up=self._bits_up,
             density_up=tally.mean.model_values / (clients * self.state.model.shape[-1]),
             density_down=density_down,
-            control_sum_norm=audit,
+            control_sum_norm=control_sum_norm,
             seconds=seconds,
             seconds_by_phase={"training": tally.longest_training_seconds},
             payload_bytes_up=self._payload_bytes_up.total(),
