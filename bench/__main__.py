@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import codec, federation, simulator, topk, vectors
+from bench import codec, durable, federation, simulator, topk, vectors
 from common.data import DataFolder
 from common.errors import UserError
 from common.flower import quiet_flower
@@ -28,7 +28,8 @@ def main() -> None:
         ratios = federation.run()
         data = DataFolder.choose(None)
         uniform = vectors.normal_vector()
-        ratios += [*topk.run(uniform, data), *codec.run(uniform, vectors.trained_vector(data)), *simulator.run(data)]
+        ratios += [*topk.run(uniform, data), *codec.run(uniform, vectors.trained_vector(data)), *durable.run(uniform)]
+        ratios += simulator.run(data)
     except UserError as error:
         sys.exit(f"error: {error}")
     table = Table("what", "ratio", "limit", "")
