@@ -6,9 +6,12 @@ import json
 from dataclasses import asdict
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
+from common.codec import decode, encode
 from common.durable import read_durable, write_durably
+from common.errors import UserError
 from common.types import ClientMemory, Pending, RoundPlan, Upload
 
 
@@ -25,10 +28,14 @@ class MemoryFile:
         tensors: dict[str, Tensor | None] = {"control": memory.control}
         if pending is not None:
             upload = pending.upload
-            tensors |= {"model": upload.model, "control_change": upload.control_change, "buffers": upload.buffers}
+            # Encoded: it is sparse, and the disk is what takes time here.
+            model = torch.frombuffer(bytearray(encode(upload.model.cpu())), dtype=torch.uint8)
+            tensors |= {"model": model, "control_change": upload.control_change, "buffers": upload.buffers}
             tensors["reference"] = None if pending.reference is upload.model else pending.reference
         plan = json.dumps(asdict(pending.plan)) if pending is not None else ""
-        write_durably(self.path, tensors, {"run": self._run, "settled": str(memory.settled), "plan": plan})
+        size = str(pending.upload.model.shape[-1]) if pending is not None else ""
+        metadata = {"run": self._run, "settled": str(memory.settled), "plan": plan, "size": size}
+        write_durably(self.path, tensors, metadata)
 
     def load(self) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did."""
@@ -36,15 +43,21 @@ class MemoryFile:
         if saved is None or saved[1].get("run") != self._run:
             return None  # or of an earlier run, which is over
         tensors, metadata = saved
-        pending = _pending(metadata.get("plan", ""), tensors)
-        return ClientMemory(control=tensors.get("control"), settled=int(metadata.get("settled", 0)), pending=pending)
+        try:
+            pending = _pending(metadata["plan"], metadata["size"], tensors)
+            settled = int(metadata["settled"])
+        except (KeyError, ValueError, TypeError) as error:
+            raise UserError(f"{self.path} is not a client's memory: {error!r}; move it away to start afresh") from None
+        return ClientMemory(control=tensors.get("control"), settled=settled, pending=pending)
 
 
-def _pending(plan: str, tensors: dict[str, Tensor]) -> Pending | None:
+def _pending(plan: str, size: str, tensors: dict[str, Tensor]) -> Pending | None:
     if not plan:
         return None
     upload = Upload(
-        model=tensors["model"], control_change=tensors.get("control_change"), buffers=tensors.get("buffers")
+        model=decode(tensors["model"].numpy().data, int(size)),
+        control_change=tensors.get("control_change"),
+        buffers=tensors.get("buffers"),
     )
     reference = tensors.get("reference", upload.model)
     return Pending(plan=RoundPlan(**json.loads(plan)), upload=upload, reference=reference)
