@@ -78,8 +78,7 @@ def join(
             "name": own_name,
             "partition": f"{part.index}/{part.of}" if part else "",
         }
-        say = _say_as(own_name)
-        nodes.append(ResidentNode(link, make_app(_Resident(), say), config, say))
+        nodes.append(ResidentNode(link, make_app(_Resident()), config, _say_as(own_name)))
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     _serve(nodes)

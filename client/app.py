@@ -21,13 +21,11 @@ from common.errors import UserError
 from common.flower import CLIENT_FAILED
 from common.wire import (
     AUDIT,
-    NOTICE,
     MessageError,
     pack_control,
     pack_evaluation,
     pack_introduction,
     pack_report,
-    unpack_notice,
     unpack_order,
     unpack_run,
 )
@@ -35,45 +33,40 @@ from common.wire import (
 ParticipantFor = Callable[[Context], Participant]
 
 
-def make_app(participant_for: ParticipantFor, say: Callable[[str], None] = print) -> ClientApp:
-    """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
+def make_app(participant_for: ParticipantFor) -> ClientApp:
+    """Return a ClientApp that answers for the participant of a message's context."""
     app = ClientApp()
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: pack_introduction(participant_for(context).introduction))
-
-    @app.query(NOTICE)
-    def notice(message: Message, context: Context) -> Message:
-        say(unpack_notice(message.content))
-        return Message(RecordDict(), reply_to=message)
+        return _answered(message, lambda: pack_introduction(participant_for(context).name))
 
     @app.query(AUDIT)
     def audit(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _audit(participant_for(context), message.content))
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            return pack_control(participant.correction(unpack_order(message.content, participant.like)))
+
+        return _answered(message, work)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _train(participant_for(context), message.content))
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            order = unpack_order(message.content, participant.like)
+            return pack_report(participant.train(order), order.plan.precision)
+
+        return _answered(message, work)
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _evaluate(participant_for(context), message.content))
+        def work() -> RecordDict:
+            participant = participant_for(context)
+            return pack_evaluation(participant.loss(unpack_order(message.content, participant.like).state))
+
+        return _answered(message, work)
 
     return app
-
-
-def _train(participant: Participant, content: RecordDict) -> RecordDict:
-    order = unpack_order(content, participant.like)
-    return pack_report(participant.train(order), order.plan.precision)
-
-
-def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_evaluation(participant.loss(unpack_order(content, participant.like).state))
-
-
-def _audit(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_control(participant.correction(unpack_order(content, participant.like)))
 
 
 def participant_of(context: Context) -> Participant:
