@@ -10,6 +10,7 @@ from bench.vectors import SPARSITIES, one_pass
 from common.data import DataFolder
 from common.experiment import load_experiment
 from common.sparsity import WarmTopK, top_k
+from common.task import Problem
 
 REPETITIONS = 15
 STEPS = 5
@@ -20,7 +21,9 @@ MOST_OVERHEAD_PERCENT = 2.0
 def run(vector: Tensor, data: DataFolder) -> list[Ratio]:
     """Return passes at several sparsities, and the overhead of straight-through pruning."""
     passes = [ratio for sparsity in SPARSITIES for ratio in _passes(vector.clone(), sparsity)]
-    return [*passes, *(_overhead(sparsity, data) for sparsity in (0.90, 0.95))]
+    experiment = load_experiment("cifar10", ["clients=2", "task.train_samples=500", "task.test_samples=10"])
+    problem = experiment.load(data, torch.device("cpu"))
+    return [*passes, *(_overhead(sparsity, problem) for sparsity in (0.90, 0.95))]
 
 
 def _passes(vector: Tensor, sparsity: float) -> list[Ratio]:
@@ -42,10 +45,8 @@ def _passes(vector: Tensor, sparsity: float) -> list[Ratio]:
     ]
 
 
-def _overhead(sparsity: float, data: DataFolder) -> Ratio:
+def _overhead(sparsity: float, problem: Problem) -> Ratio:
     """Measure straight-through pruning beside forward and backward of ResNet18 at batch 32, on real images."""
-    experiment = load_experiment("cifar10", ["clients=2", "task.train_samples=500", "task.test_samples=10"])
-    problem = experiment.load(data, torch.device("cpu"))
     state = problem.initial_state()
     gradient = problem.objective([0]).start_round(1, state.buffers)
     warm, weights, pruned = WarmTopK(), state.model.clone(), state.model

@@ -10,6 +10,27 @@ from common.exact_sum import ExactSum
 from common.types import Entries, ReceivedUpload, Upload
 
 
+class ControlSum:
+    """How far control variates are from summing to zero."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self._total: Tensor | None = None
+        self._norms = 0.0
+
+    def add(self, controls: Tensor) -> None:
+        """Add the control of one client, or of a batch of clients (rows)."""
+        rows = controls.cpu().double().reshape(-1, controls.shape[-1])
+        self.clients += len(rows)
+        total = rows.sum(dim=0)
+        self._total = total if self._total is None else self._total.add_(total)
+        self._norms += rows.norm(dim=-1).sum().item()
+
+    def relative_norm(self) -> float:
+        """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
+        return self._total.norm().item() / self._norms if self._total is not None and self._norms else 0.0
+
+
 class RunningMean:
     """An exact sum of uploads; every client counts the same, whatever its number of examples.
 

@@ -66,24 +66,21 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memory
     is_entry = values.view(np.uint32) != 0  # by its bits: -0.0 is an entry
     count = int(np.count_nonzero(is_entry))
     number = _shortest_way(size, count, width)
-    sections: list[bytes | memoryview] = []
-    is_coded: list[bool] = []
+    sections: list[tuple[bytes | memoryview, bool]] = []  # and whether it is to be Huffman-coded
     if number:
         places = places_of(is_entry)
         values = values.take(places)
-        sections.append(WAYS[number].encode(places, size))
-        is_coded.append(WAYS[number].is_huffman_coded)
+        sections.append((WAYS[number].encode(places, size), WAYS[number].is_huffman_coded))
     del is_entry
     if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
     worth_it, planes = split(values, width)
-    sections += planes
-    is_coded += [bool(worth_it & flag) for flag in (*PLANES, 0)]
-    coded = deflate([section for section, code in zip(sections, is_coded, strict=False) if code])
+    sections += [(plane, bool(worth_it & flag)) for plane, flag in zip(planes, (*PLANES, 0), strict=False)]
+    coded = deflate([section for section, to_code in sections if to_code])
     header = bytes([number | _BFLOAT16 * (width == 2) | worth_it << _PLANES_SHIFT])
     header += (varint(count) if number else b"") + b"".join(varint(len(section)) for section in coded)
-    left = iter(coded)
-    parts = [header, *(next(left) if code else section for section, code in zip(sections, is_coded, strict=False))]
+    next_coded = iter(coded)
+    parts = [header, *(next(next_coded) if to_code else section for section, to_code in sections)]
     checksum = 0
     for part in parts:
         checksum = zlib.crc32(part, checksum)

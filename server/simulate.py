@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
-from common.aggregate import RunningMean
+from common.aggregate import ControlSum, RunningMean
 from common.algorithm import Algorithm, client_round
 from common.divergence import refuse_divergence
 from common.experiment import Experiment
@@ -157,18 +157,15 @@ class Simulation:
         return {**self.problem.evaluate(kept), "train_loss": loss / self.problem.clients}
 
     def _control_sum_norm(self) -> float | None:
-        """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
+        """Return how far the controls are from summing to zero; None without control variates."""
         if not self.algorithm.has_control:
             return None
-        total = torch.zeros_like(self.state.model, dtype=torch.float64)
-        norms = 0.0
+        controls = ControlSum()
         for cohort in self.cohorts:
             correction = self.algorithm.correction(cohort.memory, cohort.download(self.state))
             assert correction is not None
-            rows = correction.cpu().double().reshape(-1, correction.shape[-1])
-            total += rows.sum(dim=0)
-            norms += rows.norm(dim=-1).sum().item()
-        return total.norm().item() / norms if norms else 0.0
+            controls.add(correction)
+        return controls.relative_norm()
 
 
 def _values(upload: Upload) -> int:

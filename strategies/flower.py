@@ -15,16 +15,14 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
-from common.aggregate import RunningMean
+from common.aggregate import ControlSum, RunningMean
 from common.divergence import refuse_divergence
 from common.errors import UserError
-from common.exact_sum import ExactSum
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
 from common.payload import largest_bytes
@@ -216,7 +214,7 @@ class AlgorithmStrategy(Strategy):
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
         self._evaluate_on_clients = evaluate_on_clients
-        self._audit_every_rounds = audit_every_rounds if self.algorithm.has_control else None
+        self._audit_every_rounds = audit_every_rounds
         self._on_round = on_round
         self._say = say
         self._counted: dict[str, int] = {}  # name -> the last round in which it was counted
@@ -254,18 +252,17 @@ class AlgorithmStrategy(Strategy):
     def summary(self) -> None:
         """Say what is about to run."""
         name = type(self.algorithm).__name__
+        if self._audit_every_rounds and not self.algorithm.has_control:
+            self._say(f"{name} has no control variates: there is nothing to audit")
         self._say(f"{self.experiment.name}: {name}, {self.experiment.clients} clients, {self.experiment.rounds} rounds")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the plan and the state, one message a client."""
-        plan = self.experiment.plan(server_round)
-        for name, node in self.roster.nodes.items():
-            counted = self._counted.get(name, 0)
-            own = self._own_arrays(arrays, counted, server_round)
-            self._payload_bytes_down[name] += payload_bytes(own)
-            yield Message(pack_order(own, plan, counted), node, MessageType.TRAIN, group_id=str(server_round))
+        for name, order in self._orders(server_round, arrays, MessageType.TRAIN):
+            self._payload_bytes_down[name] += payload_bytes(order.content)
+            yield order
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -366,27 +363,19 @@ class AlgorithmStrategy(Strategy):
 
     def _audit(self, grid: Grid, number: int, deadline: float) -> float | None:
         """Ask all clients for their control as the next round will find it; return |mean of h_i| / mean of |h_i|."""
-        if self._audit_every_rounds is None or number % self._audit_every_rounds:
+        if not (self._audit_every_rounds and self.algorithm.has_control) or number % self._audit_every_rounds:
             return None
         assert self._arrays is not None
-        plan = self.experiment.plan(number + 1)
-        questions = []
-        for name, node in self.roster.nodes.items():
-            counted = self._counted.get(name, 0)
-            content = pack_order(self._own_arrays(self._arrays, counted, number + 1), plan, counted)
-            questions.append(Message(content, node, f"{MessageType.QUERY}.{AUDIT}", group_id=str(number)))
-        total, norms, seen = ExactSum(self.state.model.shape[-1]), 0.0, 0
+        questions = [order for _, order in self._orders(number + 1, self._arrays, f"{MessageType.QUERY}.{AUDIT}")]
+        controls = ControlSum()
         for reply in self._exchange(grid, questions, deadline):
             with suppress(MessageError):
                 if reply.has_content():
-                    control = unpack_control(reply.content, self.state)
-                    total.add(control.numpy())
-                    norms += float(control.double().norm())
-                    seen += 1
-        if seen < len(self._counted):
-            self._say(f"round {number}: no audit, as only {seen} of {len(self._counted)} clients answered")
+                    controls.add(unpack_control(reply.content, self.state))
+        if controls.clients < len(self._counted):
+            self._say(f"round {number}: no audit, as only {controls.clients} of {len(self._counted)} clients answered")
             return None
-        return float(np.linalg.norm(total.total())) / norms if norms else 0.0
+        return controls.relative_norm()
 
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
         """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
@@ -407,6 +396,14 @@ class AlgorithmStrategy(Strategy):
                 wait = min(1.3 * wait, LONGEST_WAIT_SECONDS)
         if waiting and isinstance(grid, PromptGrid):
             grid.forget(waiting)
+
+    def _orders(self, number: int, arrays: ArrayRecord, kind: str) -> Iterator[tuple[str, Message]]:
+        """Yield each client's name and what it is told at the start of a round: plan, state, its last counted round."""
+        plan = self.experiment.plan(number)
+        for name, node in self.roster.nodes.items():
+            counted = self._counted.get(name, 0)
+            content = pack_order(self._own_arrays(arrays, counted, number), plan, counted)
+            yield name, Message(content, node, kind, group_id=str(number))
 
     def _own_arrays(self, arrays: ArrayRecord, counted: int, number: int) -> ArrayRecord:
         """Return the shared arrays, or for a client that missed rounds, with the average that it has to settle with."""
