@@ -78,7 +78,8 @@ def join(
             "name": own_name,
             "partition": f"{part.index}/{part.of}" if part else "",
         }
-        nodes.append(ResidentNode(link, make_app(_Resident()), config, _say_as(own_name)))
+        say = _say_as(own_name)
+        nodes.append(ResidentNode(link, make_app(_Resident(), say), config, say))
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     _serve(nodes)

@@ -21,11 +21,13 @@ from common.errors import UserError
 from common.flower import CLIENT_FAILED
 from common.wire import (
     AUDIT,
+    NOTICE,
     MessageError,
     pack_control,
     pack_evaluation,
     pack_introduction,
     pack_report,
+    unpack_notice,
     unpack_order,
     unpack_run,
 )
@@ -33,40 +35,45 @@ from common.wire import (
 ParticipantFor = Callable[[Context], Participant]
 
 
-def make_app(participant_for: ParticipantFor) -> ClientApp:
-    """Return a ClientApp that answers for the participant of a message's context."""
+def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> ClientApp:
+    """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
     app = ClientApp()
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: pack_introduction(participant_for(context).name))
+        return _answered(message, lambda: pack_introduction(participant_for(context).introduction))
+
+    @app.query(NOTICE)
+    def notice(message: Message, context: Context) -> Message:
+        say(unpack_notice(message.content))
+        return Message(RecordDict(), reply_to=message)
 
     @app.query(AUDIT)
     def audit(message: Message, context: Context) -> Message:
-        def work() -> RecordDict:
-            participant = participant_for(context)
-            return pack_control(participant.correction(unpack_order(message.content, participant.like)))
-
-        return _answered(message, work)
+        return _answered(message, lambda: _audit(participant_for(context), message.content))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        def work() -> RecordDict:
-            participant = participant_for(context)
-            order = unpack_order(message.content, participant.like)
-            return pack_report(participant.train(order), order.plan.precision)
-
-        return _answered(message, work)
+        return _answered(message, lambda: _train(participant_for(context), message.content))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        def work() -> RecordDict:
-            participant = participant_for(context)
-            return pack_evaluation(participant.loss(unpack_order(message.content, participant.like).state))
-
-        return _answered(message, work)
+        return _answered(message, lambda: _evaluate(participant_for(context), message.content))
 
     return app
+
+
+def _train(participant: Participant, content: RecordDict) -> RecordDict:
+    order = unpack_order(content, participant.like)
+    return pack_report(participant.train(order), order.plan.precision)
+
+
+def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
+    return pack_evaluation(participant.loss(unpack_order(content, participant.like).state))
+
+
+def _audit(participant: Participant, content: RecordDict) -> RecordDict:
+    return pack_control(participant.correction(unpack_order(content, participant.like)))
 
 
 def participant_of(context: Context) -> Participant:
@@ -119,4 +126,9 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
         return Message(Error(CLIENT_FAILED, repr(error)), reply_to=message)
 
 
-app = make_app(forgetful_participant_of)
+def _say(text: str) -> None:
+    """Print a line; a function of this module, as Flower's simulation cannot hand `print` itself to its workers."""
+    print(text, flush=True)  # noqa: T201 - where a SuperNode logs
+
+
+app = make_app(forgetful_participant_of, _say)

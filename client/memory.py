@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -13,6 +14,21 @@ from common.codec import decode, encode
 from common.durable import read_durable, write_durably
 from common.errors import UserError
 from common.types import ClientMemory, Pending, RoundPlan, Upload
+
+
+def identity_of(folder: Path | None, client: str) -> str:
+    """Return what tells this client from another of the same name, also after a restart if it has a folder."""
+    new = uuid4().hex
+    if folder is None:
+        return new
+    path = folder / f"{client}.identity"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.write_text(new, encoding="utf-8")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot keep the client's identity in {path}: {error}") from None
 
 
 class MemoryFile:

@@ -9,14 +9,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from client.memory import MemoryFile
+from client.memory import MemoryFile, identity_of
 from common.algorithm import Algorithm, client_round
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import Experiment
 from common.task import Objective
 from common.types import ClientMemory, ServerState, Upload
-from common.wire import Order, Report
+from common.wire import Introduction, Order, Report
 
 
 @dataclass(frozen=True)
@@ -54,9 +54,15 @@ class Participant:
     """A client in one run: its loss, its memory, and the method that both sides run."""
 
     def __init__(
-        self, name: str, algorithm: Algorithm, objective: Objective, like: ServerState, memory_file: MemoryFile | None
+        self,
+        introduction: Introduction,
+        algorithm: Algorithm,
+        objective: Objective,
+        like: ServerState,
+        memory_file: MemoryFile | None,
     ) -> None:
-        self.name = name
+        self.introduction = introduction
+        self.name = introduction.client
         self.like = like  # the sizes that messages must have
         self._algorithm = algorithm
         self._objective = objective
@@ -79,7 +85,8 @@ class Participant:
         state = experiment.algorithm.initial_state(problem.initial_state())
         memory_file = MemoryFile(station.state_folder, station.name, run) if station.state_folder else None
         objective = problem.objective([station.part.index])
-        return cls(station.name, experiment.algorithm, objective, _on(state, station.device), memory_file)
+        introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
+        return cls(introduction, experiment.algorithm, objective, _on(state, station.device), memory_file)
 
     def train(self, order: Order) -> Report[Upload]:
         """Run a round; asked again for the one it has just done, give the same answer again."""

@@ -30,9 +30,12 @@ _CONFIG = "proxskip"
 _METRICS = "metrics"
 _COUNTED = "counted"
 _CLIENT = "client"
+_IDENTITY = "identity"
+_NOTICE = "notice"
 _ROUND = "round"
 _SECONDS = "seconds"
 
+NOTICE = "notice"  # the kind of query that only says something
 AUDIT = "audit"  # the kind of query that asks for a control variate
 
 _Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
@@ -61,6 +64,14 @@ class Report(Generic[_Upload]):
     round: int
     seconds: float  # that the round took on the client
     upload: _Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Introduction:
+    """Who a client is: by its name, and by what tells it from another that was given the same name."""
+
+    client: str
+    identity: str  # stays with the client's state folder; without one, with its process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,17 +144,28 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
     return Report(client=client, round=number, seconds=seconds, upload=upload)
 
 
-def pack_introduction(client: str) -> RecordDict:
+def pack_introduction(introduction: Introduction) -> RecordDict:
     """Write a client's answer to the server's first question, who it is."""
-    return RecordDict({_CONFIG: ConfigRecord({_CLIENT: client})})
+    return RecordDict({_CONFIG: ConfigRecord({_CLIENT: introduction.client, _IDENTITY: introduction.identity})})
 
 
-def unpack_introduction(content: RecordDict) -> str:
-    """Read the client's name."""
-    client = _record(content, _CONFIG, ConfigRecord).get(_CLIENT)
-    if not isinstance(client, str) or not client:
+def unpack_introduction(content: RecordDict) -> Introduction:
+    """Read who a client is."""
+    config = _record(content, _CONFIG, ConfigRecord)
+    client, identity = config.get(_CLIENT), config.get(_IDENTITY)
+    if not isinstance(client, str) or not client or not isinstance(identity, str):
         raise MessageError("a client without a name")
-    return client
+    return Introduction(client=client, identity=identity)
+
+
+def pack_notice(text: str) -> RecordDict:
+    """Write what the operator of a client should know."""
+    return RecordDict({_CONFIG: ConfigRecord({_NOTICE: text})})
+
+
+def unpack_notice(content: RecordDict) -> str:
+    """Read it."""
+    return str(_record(content, _CONFIG, ConfigRecord).get(_NOTICE, ""))
 
 
 def pack_control(control: Tensor) -> RecordDict:

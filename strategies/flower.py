@@ -30,8 +30,10 @@ from common.sparsity import density_of
 from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
     AUDIT,
+    NOTICE,
     MessageError,
     Report,
+    pack_notice,
     pack_order,
     pack_state,
     payload_bytes,
@@ -101,6 +103,8 @@ class Roster:
         self._say = say
         self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
+        self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
+        self._doubles: dict[int, str] = {}  # node -> the name that it may not have
 
     def update(self, grid: Grid) -> None:
         """Ask new nodes for their client's name, and drop those that have gone."""
@@ -108,6 +112,9 @@ class Roster:
         for name in [name for name, node in self.nodes.items() if node not in online]:
             self._say(f"{name} has left")
             del self.nodes[name]
+            for node in [node for node, wanted in self._doubles.items() if wanted == name]:
+                del self._doubles[node]
+                self._known.discard(node)  # it is asked again, and may have the name now
         self._give_up_questions(grid)
         new = sorted(online - self._known)
         self._known = online
@@ -116,7 +123,8 @@ class Roster:
         self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
         for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            self._welcome(node, reply)
+            if node not in self._doubles:
+                self._welcome(node, reply, grid)
 
     def gather(self, grid: Grid, count: int) -> None:
         """Wait until that many clients are there, and say who is missing while they are not."""
@@ -133,22 +141,34 @@ class Roster:
             else:
                 time.sleep(0.5)
 
-    def _welcome(self, node: int, reply: Message) -> None:
+    def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
         if reply.has_error():
             self._say(f"a client cannot take part: {reply.error.reason}")
             return
         try:
-            name = unpack_introduction(reply.content)
+            introduction = unpack_introduction(reply.content)
         except MessageError as error:
             self._say(f"node {node} does not answer as one of our clients: {error}")
             return
+        name, identity = introduction.client, introduction.identity
         if name not in self.nodes and len(self.nodes) >= self._most_clients:
             self._say(f"{name} is left out: all {self._most_clients} clients are here")
             return
         if self.nodes.get(name, node) != node:
-            # Most likely it lost its connection and is back before the old one was found dead.
+            if identity != self._identities[name]:
+                self._refuse_double(node, name, grid)
+                return
+            # It lost its connection and is back before the old one was found dead.
             self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
-        self.nodes[name] = node
+        self.nodes[name], self._identities[name] = node, identity
+
+    def _refuse_double(self, node: int, name: str, grid: Grid) -> None:
+        """Leave out a second client of the same name until the first has left, and tell both operators."""
+        self._say(f"{name} is here already; another client that calls itself so is left out until that one has left")
+        self._doubles[node] = name
+        text = f"another client is called {name} already; choose another --name, or end that one"
+        for one in grid.push_messages([Message(pack_notice(text), node, f"{MessageType.QUERY}.{NOTICE}")]):
+            self._asked[one] = (node, time.monotonic())
 
     def _give_up_questions(self, grid: Grid) -> None:
         """Ask again who did not answer for long: the question may have been lost with a broken connection."""

@@ -15,7 +15,7 @@ from common.types import RoundRecord
 from common.wire import Run, pack_run
 from server.fleet import Fleet
 from strategies.flower import AlgorithmStrategy
-from tests.processes import clients, load
+from tests.processes import client_process, clients, load, wait_until
 
 CLIENTS = 3
 
@@ -40,6 +40,30 @@ def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
             audits = {record.round: record.control_sum_norm for record in records}
             assert {number for number, audit in audits.items() if audit is not None} == {4, 8, 12}
             assert all((audit or 0.0) < 1e-5 for audit in audits.values()) == holds
+
+
+def test_a_second_client_of_the_same_name_is_left_out_and_told_so(tmp_path: Path) -> None:
+    """Counted twice, or in turns, the two would break the sum."""
+    experiment = load_experiment("digits", ["clients=2", "rounds=5"])
+    said: list[str] = []
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
+        strategy = AlgorithmStrategy(
+            experiment, load(experiment).initial_state(), audit_every_rounds=5, on_round=lambda _: None, say=said.append
+        )
+        with fleet.run(pack_run(Run(experiment=experiment, name="double"))) as grid:
+            strategy.roster.gather(grid, 2)
+            own = dict(strategy.roster.nodes)
+            log = tmp_path / "double.log"
+            with client_process(fleet.address, "--insecure", "--partition", "0/2", log=log):
+
+                def is_told() -> bool:
+                    strategy.roster.update(grid)
+                    return "another client is called client-0 already" in log.read_text()
+
+                wait_until(is_told)
+                strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds, timeout=120)
+    assert strategy.roster.nodes == own
+    assert sum("client-0 is here already" in text for text in said) == 1
 
 
 @pytest.mark.slow
