@@ -12,6 +12,7 @@ from bench.measure import Ratio, median_seconds
 from bench.vectors import one_pass
 from client.memory import MemoryFile
 from common.experiment import load_experiment
+from common.ledger import Ledger
 from common.sparsity import top_k
 from common.types import Checkpoint, ClientMemory, Pending, ServerState, Upload
 from server.journal import Entry, Journal
@@ -26,7 +27,7 @@ def run(vector: Tensor) -> list[Ratio]:
     pending = Pending(plan=experiment.plan(1), upload=Upload(model=sent), reference=sent)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
     checkpoint = Checkpoint(
-        round=1, state=ServerState(model=sent), counted={"client-0": 1}, averages={1: sent}, bits_up=0.0
+        round=1, state=ServerState(model=sent), ledger=Ledger(counted={"client-0": 1}, averages={1: sent})
     )
     with tempfile.TemporaryDirectory(dir=".") as name:  # on the disk of this repository, as /tmp may be none
         file, journal = MemoryFile(Path(name), "client-0", "bench"), Journal(Path(name), experiment)

@@ -34,6 +34,12 @@ Partitions = Annotated[str | None, typer.Option(metavar="I-J/N", help="several c
 Data = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of data sets")]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda:0, mps")]
 State = Annotated[Path | None, typer.Option(metavar="DIR", help="where the client's memory survives a restart")]
+ForgetOnPowerLoss = Annotated[
+    bool,
+    typer.Option(
+        "--forget-on-power-loss", help="do not wait for the disk: faster, but the control variate may be lost"
+    ),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to compute with")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS: for loopback and trusted networks")]
 Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="of the authority that signed the server's")]
@@ -55,6 +61,7 @@ def join(
     data: Data = None,
     device: Device = "auto",
     state: State = None,
+    forget_on_power_loss: ForgetOnPowerLoss = False,
     threads: Threads = None,
     insecure: Insecure = False,
     certificate: Certificate = None,
@@ -69,7 +76,12 @@ def join(
     parts = _parts(partition, partitions)
     if name is not None and len(parts) > 1:
         raise UserError("--name is for one client; those of --partitions are named client-I")
-    shared = {"data": str(data) if data else "", "device": device, "state": str(state) if state else ""}
+    shared: dict[str, bool | float | int | str] = {
+        "data": str(data) if data else "",
+        "device": device,
+        "state": str(state) if state else "",
+        "forget-on-power-loss": forget_on_power_loss,
+    }
     nodes = []
     for part in parts:
         own_name = name or default_name(part)

@@ -14,14 +14,16 @@ from pathlib import Path
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.round import Part, Participant, Station
+from client.round import ForgottenError, Part, Participant, Station
 from common.data import DataFolder
 from common.device import choose_device
+from common.durable import NoRoomError
 from common.errors import UserError
-from common.flower import CLIENT_FAILED
+from common.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.wire import (
     AUDIT,
     NOTICE,
+    RECENTRE,
     MessageError,
     pack_control,
     pack_evaluation,
@@ -29,6 +31,7 @@ from common.wire import (
     pack_report,
     unpack_notice,
     unpack_order,
+    unpack_recentring,
     unpack_run,
 )
 
@@ -51,6 +54,10 @@ def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> Cli
     @app.query(AUDIT)
     def audit(message: Message, context: Context) -> Message:
         return _answered(message, lambda: _audit(participant_for(context), message.content))
+
+    @app.query(RECENTRE)
+    def recentre(message: Message, context: Context) -> Message:
+        return _answered(message, lambda: _recentre(participant_for(context), message.content))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -76,6 +83,11 @@ def _audit(participant: Participant, content: RecordDict) -> RecordDict:
     return pack_control(participant.correction(unpack_order(content, participant.like)))
 
 
+def _recentre(participant: Participant, content: RecordDict) -> RecordDict:
+    participant.recentre(unpack_recentring(content, participant.like))
+    return RecordDict()
+
+
 def participant_of(context: Context) -> Participant:
     """Build the participant that a context describes: the run's part from the server, the rest from this node."""
     node = context.node_config
@@ -87,6 +99,7 @@ def participant_of(context: Context) -> Participant:
         data=DataFolder.choose(Path(str(node["data"])) if node.get("data") else None),
         device=choose_device(str(node.get("device") or "auto")),
         state_folder=Path(state) if state else None,
+        wait_for_disk=not node.get("forget-on-power-loss"),
     )
     run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)
@@ -119,11 +132,21 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
     """Reply with the work's result, or with what went wrong in one line."""
     try:
         return Message(work(), reply_to=message)
-    except (UserError, MessageError) as error:
-        return Message(Error(CLIENT_FAILED, str(error)), reply_to=message)
     except Exception as error:  # whatever it was, the server must hear that there will be no answer
-        traceback.print_exc()
-        return Message(Error(CLIENT_FAILED, repr(error)), reply_to=message)
+        if not isinstance(error, (UserError, MessageError)):
+            traceback.print_exc()
+        text = str(error) if isinstance(error, (UserError, MessageError)) else repr(error)
+        return Message(Error(_code(error), text), reply_to=message)
+
+
+def _code(error: Exception) -> int:
+    match error:
+        case ForgottenError():
+            return CLIENT_FORGOT
+        case NoRoomError():
+            return CLIENT_CANNOT_NOW
+        case _:
+            return CLIENT_FAILED
 
 
 def _say(text: str) -> None:

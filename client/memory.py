@@ -34,9 +34,10 @@ def identity_of(folder: Path | None, client: str) -> str:
 class MemoryFile:
     """One file in the client's state folder, for one run."""
 
-    def __init__(self, folder: Path, client: str, run: str) -> None:
+    def __init__(self, folder: Path, client: str, run: str, *, wait_for_disk: bool = True) -> None:
         self.path = folder / f"{client}.safetensors"
         self._run = run
+        self._wait_for_disk = wait_for_disk
 
     def save(self, memory: ClientMemory) -> None:
         """Replace what was saved; a crash leaves the old file or the new one."""
@@ -50,8 +51,14 @@ class MemoryFile:
             tensors["reference"] = None if pending.reference is upload.model else pending.reference
         plan = json.dumps(asdict(pending.plan)) if pending is not None else ""
         size = str(pending.upload.model.shape[-1]) if pending is not None else ""
-        metadata = {"run": self._run, "settled": str(memory.settled), "plan": plan, "size": size}
-        write_durably(self.path, tensors, metadata)
+        metadata = {
+            "run": self._run,
+            "settled": str(memory.settled),
+            "recentred": str(memory.recentred),
+            "plan": plan,
+            "size": size,
+        }
+        write_durably(self.path, tensors, metadata, wait_for_disk=self._wait_for_disk)
 
     def load(self) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did."""
@@ -61,10 +68,10 @@ class MemoryFile:
         tensors, metadata = saved
         try:
             pending = _pending(metadata["plan"], metadata["size"], tensors)
-            settled = int(metadata["settled"])
+            settled, recentred = int(metadata["settled"]), int(metadata["recentred"])
         except (KeyError, ValueError, TypeError) as error:
             raise UserError(f"{self.path} is not a client's memory: {error!r}; move it away to start afresh") from None
-        return ClientMemory(control=tensors.get("control"), settled=settled, pending=pending)
+        return ClientMemory(control=tensors.get("control"), settled=settled, recentred=recentred, pending=pending)
 
 
 def _pending(plan: str, size: str, tensors: dict[str, Tensor]) -> Pending | None:

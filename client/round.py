@@ -16,7 +16,7 @@ from common.errors import UserError
 from common.experiment import Experiment
 from common.task import Objective
 from common.types import ClientMemory, ServerState, Upload
-from common.wire import Introduction, Order, Report
+from common.wire import Introduction, Order, Recentring, Report
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,11 @@ class Station:
     data: DataFolder
     device: torch.device
     state_folder: Path | None
+    wait_for_disk: bool = True  # before an upload; without it a failure of the power may lose the control variate
+
+
+class ForgottenError(UserError):
+    """The control variate that the server counts on is lost."""
 
 
 class Participant:
@@ -69,7 +74,7 @@ class Participant:
         self._device = like.model.device
         self._memory_file = memory_file
         saved = memory_file.load() if memory_file else None
-        self._memory = _moved(saved, self._device) if saved else algorithm.initial_memory(like.model)
+        self._memory = _moved(saved, self._device) if saved else algorithm.initial_memory(like)
 
     @classmethod
     def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
@@ -83,7 +88,9 @@ class Participant:
             )
         problem = experiment.load(station.data, station.device)
         state = experiment.algorithm.initial_state(problem.initial_state())
-        memory_file = MemoryFile(station.state_folder, station.name, run) if station.state_folder else None
+        memory_file = None
+        if station.state_folder:
+            memory_file = MemoryFile(station.state_folder, station.name, run, wait_for_disk=station.wait_for_disk)
         objective = problem.objective([station.part.index])
         introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
         return cls(introduction, experiment.algorithm, objective, _on(state, station.device), memory_file)
@@ -93,15 +100,23 @@ class Participant:
         started = time.perf_counter()
         pending = self._memory.pending
         if pending is None or pending.plan.round != order.plan.round:
-            upload, self._memory = client_round(
-                self._algorithm, order.plan, _on(order.state, self._device), self._settled(order), self._objective
-            )
-            if self._memory_file:
-                self._memory_file.save(self._memory)
+            state = _on(order.state, self._device)
+            upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
+            self._remember(memory)
         else:
             upload = pending.upload
         seconds = time.perf_counter() - started
         return Report(client=self.name, round=order.plan.round, seconds=seconds, upload=_upload_on_cpu(upload))
+
+    def recentre(self, recentring: Recentring) -> None:
+        """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
+        if self._memory.recentred >= recentring.number:
+            return
+        memory = self._closed(recentring.counted, _to(recentring.average, self._device))
+        if memory.control is None:
+            raise UserError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
+        shifted = memory.control - recentring.shift.to(self._device)
+        self._remember(replace(memory, control=shifted, recentred=recentring.number))
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
@@ -116,18 +131,30 @@ class Participant:
         return float(self._objective.loss(here.model, here.buffers))
 
     def _settled(self, order: Order) -> ClientMemory:
+        """Return the memory at the start of a round."""
+        if not order.counted:  # the server counts on nothing of ours: we are new to it, or were given up
+            return self._algorithm.initial_memory(_on(order.state, self._device))
+        average = order.state.model if order.average is None else order.average
+        return self._closed(order.counted, average.to(self._device))
+
+    def _closed(self, counted: int, average: Tensor | None) -> ClientMemory:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
         memory, pending = self._memory, self._memory.pending
-        if pending is not None and pending.plan.round == order.counted:
-            average = order.state.model if order.average is None else order.average
-            return self._algorithm.settle(memory, average.to(self._device))
-        if self._algorithm.has_control and order.counted != memory.settled:
+        if pending is not None and pending.plan.round == counted and average is not None:
+            return self._algorithm.settle(memory, average)
+        if self._algorithm.has_control and counted != memory.settled:
             remembers = f"round {memory.settled} as its last" if memory.settled else "nothing of it"
-            raise UserError(
-                f"{self.name} was counted in round {order.counted} but remembers {remembers}, so its control variate "
+            raise ForgottenError(
+                f"{self.name} was counted in round {counted} but remembers {remembers}, so its control variate "
                 "is lost; start clients with --state DIR where they may be restarted in mid-run"
             )
         return replace(memory, pending=None)
+
+    def _remember(self, memory: ClientMemory) -> None:
+        """Go on with a memory that is safe."""
+        if self._memory_file:
+            self._memory_file.save(memory)
+        self._memory = memory
 
 
 def _on(state: ServerState, device: torch.device) -> ServerState:

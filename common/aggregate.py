@@ -11,24 +11,32 @@ from common.types import Entries, ReceivedUpload, Upload
 
 
 class ControlSum:
-    """How far control variates are from summing to zero."""
+    """How far control variates are from summing to zero; each of its answers uses it up."""
 
     def __init__(self) -> None:
-        self.clients = 0
-        self._total: Tensor | None = None
+        self._sum: ExactSum | None = None
         self._norms = 0.0
+
+    @property
+    def clients(self) -> int:
+        """Return of how many clients there are controls."""
+        return self._sum.count if self._sum else 0
 
     def add(self, controls: Tensor) -> None:
         """Add the control of one client, or of a batch of clients (rows)."""
-        rows = controls.cpu().double().reshape(-1, controls.shape[-1])
-        self.clients += len(rows)
-        total = rows.sum(dim=0)
-        self._total = total if self._total is None else self._total.add_(total)
-        self._norms += rows.norm(dim=-1).sum().item()
+        rows = controls.numpy(force=True).reshape(-1, controls.shape[-1])
+        self._sum = self._sum or ExactSum(controls.shape[-1])
+        self._sum.add_rows(rows)
+        self._norms += float(np.linalg.norm(rows.astype(np.float64), axis=-1).sum())
 
     def relative_norm(self) -> float:
         """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
-        return self._total.norm().item() / self._norms if self._total is not None and self._norms else 0.0
+        return float(np.linalg.norm(self._sum.total())) / self._norms if self._sum and self._norms else 0.0
+
+    def mean(self) -> Tensor:
+        """Return the mean of the controls in float32."""
+        assert self._sum is not None
+        return torch.from_numpy((self._sum.total() / self.clients).astype(np.float32))
 
 
 class RunningMean:

@@ -62,9 +62,9 @@ class Algorithm(ABC):
 
     # The client's half.
 
-    def initial_memory(self, model: Tensor) -> ClientMemory:
-        """Return what a client starts with: h_i = 0, so that the sum over clients is zero."""
-        return ClientMemory(control=torch.zeros_like(model) if self.has_control else None)
+    def initial_memory(self, state: ServerState) -> ClientMemory:
+        """Return what a client starts with, whenever it joins: no correction (h_i = 0), so that no sum changes."""
+        return ClientMemory(control=torch.zeros_like(state.model) if self.has_control else None)
 
     def settle(self, memory: ClientMemory, average: Tensor) -> ClientMemory:
         """Close the pending round, in which the upload was counted, with that round's average."""
@@ -112,7 +112,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
-        """Return the next state from the uniform mean of the uploads of this fraction of all clients."""
+        """Return the next state from the uniform mean of the uploads of this fraction of all members."""
 
     def most_uploaded(self, plan: RoundPlan, size: int) -> int:
         """Return how many nonzero values the model of an upload may have."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -12,19 +14,45 @@ from torch import Tensor
 
 from common.errors import UserError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
-def write_durably(path: Path, tensors: Mapping[str, Tensor | None], metadata: dict[str, str]) -> None:
-    """Replace a file; a crash at any moment leaves the old one or the new one."""
+
+class NoRoomError(UserError):
+    """The disk is full; what was there before is as it was."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Turn what the disk refuses into one line."""
+    try:
+        yield path
+    except (OSError, SafetensorError) as error:
+        # What safetensors says of the system's error is in its text alone.
+        number = getattr(error, "errno", None)
+        full = number in _FULL or any(f"(os error {one})" in str(error) for one in _FULL)
+        raise (NoRoomError if full else UserError)(f"cannot write {path}: {error}") from None
+
+
+def write_durably(
+    path: Path, tensors: Mapping[str, Tensor | None], metadata: dict[str, str], *, wait_for_disk: bool = True
+) -> None:
+    """Replace a file; a crash at any moment leaves the old one or the new one.
+
+    Without waiting for the disk that is only so as long as the power does not fail.
+    """
     present = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
     draft = path.with_suffix(".new")
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(present, draft, metadata=metadata)
-        _sync(draft)
-        draft.replace(path)
-        _sync(path.parent)  # the name is on the disk as well
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot write {path}: {error}") from None
+        try:
+            save_file(present, draft, metadata=metadata)
+            if wait_for_disk:
+                _sync(draft)
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)  # half of a file would take the room that is missing
+        if wait_for_disk:
+            _sync(path.parent)  # the name is on the disk as well
 
 
 def read_durable(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:

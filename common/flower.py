@@ -26,8 +26,11 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
 )
 
-# The error code of a reply in which a client says why it cannot do what it is asked.
+# The error codes of replies in which a client says why it cannot do what it is asked: never, not before something that
+# it waits for has changed, or not with the control variate that the server counts on, which it has lost.
 CLIENT_FAILED = 10_001
+CLIENT_CANNOT_NOW = 10_002
+CLIENT_FORGOT = 10_003
 
 _KNOWN_FLOWER = "1.39."
 

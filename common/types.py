@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from common.ledger import Ledger
+
 Precision = Literal["float32", "bfloat16"]
 
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
@@ -89,6 +91,7 @@ class ClientMemory:
 
     control: Tensor | None = None  # h_i
     settled: int = 0  # the last round that was counted and is closed in the control; 0 = none yet
+    recentred: int = 0  # how often the mean of all controls was taken from this one
     pending: Pending | None = None
 
 
@@ -98,9 +101,8 @@ class Checkpoint:
 
     round: int  # the last one that is done
     state: ServerState
-    counted: dict[str, int]  # name -> the last round in which it was counted
-    averages: dict[int, Tensor]  # of rounds that some counted client may not have settled yet
-    bits_up: float
+    ledger: Ledger = field(default_factory=Ledger)
+    bits_up: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

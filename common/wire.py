@@ -29,6 +29,7 @@ _PAYLOAD = "payload"
 _CONFIG = "proxskip"
 _METRICS = "metrics"
 _COUNTED = "counted"
+_RECENTRING = "recentring"
 _CLIENT = "client"
 _IDENTITY = "identity"
 _NOTICE = "notice"
@@ -37,6 +38,7 @@ _SECONDS = "seconds"
 
 NOTICE = "notice"  # the kind of query that only says something
 AUDIT = "audit"  # the kind of query that asks for a control variate
+RECENTRE = "recentre"  # the kind that brings what is to be taken from it
 
 _Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
 _Upload = TypeVar("_Upload", Upload, ReceivedUpload)
@@ -54,6 +56,16 @@ class Order:
     counted: int  # the last round in which this client's upload was counted; 0 = never
     state: ServerState
     average: Tensor | None = None  # of the counted round, where it is not the state's model
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recentring:
+    """What a member has to take from its control variate, once, as another has gone with its own."""
+
+    number: int
+    counted: int  # the last round in which this client's upload was counted
+    shift: Tensor
+    average: Tensor | None  # of the counted round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +192,23 @@ def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
         return payload.unpack_upload(data, ServerState(model=like.model)).model.dense()
     except DecodeError as error:
         raise MessageError(str(error)) from None
+
+
+def pack_recentring(recentring: Recentring) -> RecordDict:
+    """Write what is to be taken from a control variate."""
+    arrays = pack_state(ServerState(model=recentring.shift), recentring.average)
+    config = ConfigRecord({_RECENTRING: recentring.number, _COUNTED: recentring.counted})
+    return RecordDict({_VECTORS: arrays, _CONFIG: config})
+
+
+def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
+    """Read what `pack_recentring` wrote."""
+    config = _record(content, _CONFIG, ConfigRecord)
+    number, counted = config.get(_RECENTRING), config.get(_COUNTED)
+    if not (isinstance(number, int) and isinstance(counted, int)):
+        raise MessageError("a re-centring without its number and the last counted round")
+    vectors, average = _state(_record(content, _VECTORS, ArrayRecord), ServerState(model=like.model))
+    return Recentring(number=number, counted=counted, shift=vectors.model, average=average)
 
 
 def pack_evaluation(loss: float) -> RecordDict:

@@ -71,6 +71,10 @@ ClientKeys = Annotated[
 ]
 MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
 DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
+EvictAfter = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
+]
 EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
@@ -163,6 +167,7 @@ def run(
     client_keys: ClientKeys = None,
     minimum_clients: MinimumClients = None,
     deadline_seconds: DeadlineSeconds = 3600.0,
+    evict_after: EvictAfter = None,
     evaluate_on_clients: EvaluateOnClients = False,
     audit_every: AuditEvery = None,
     settings: Settings = None,
@@ -181,6 +186,7 @@ def run(
     terms = Terms(
         minimum_clients=minimum_clients,
         deadline_seconds=deadline_seconds,
+        evict_after_rounds=evict_after,
         evaluate_on_clients=evaluate_on_clients,
         audit_every_rounds=audit_every,
     )

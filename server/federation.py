@@ -21,10 +21,11 @@ from strategies.flower import AlgorithmStrategy
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """When a round is over."""
+    """When a round is over, when a client is given up, what is asked beside training."""
 
     minimum_clients: int | None = None  # all
     deadline_seconds: float = 3600.0
+    evict_after_rounds: int | None = None  # never
     evaluate_on_clients: bool = False
     audit_every_rounds: int | None = None  # never
 
@@ -50,6 +51,7 @@ class Federation:
         self._journal = Journal(folder.path, experiment)
         self._run = resume_from.run if resume_from else uuid4().hex
         self._is_new = resume_from is None
+        self._newest = resume_from.record if resume_from else None
         if resume_from:
             folder.go_back_to(resume_from.record)
         self._strategy = AlgorithmStrategy(
@@ -57,10 +59,12 @@ class Federation:
             problem.initial_state(),
             minimum_clients=terms.minimum_clients,
             deadline_seconds=terms.deadline_seconds,
+            evict_after_rounds=terms.evict_after_rounds,
             evaluate_on_clients=terms.evaluate_on_clients,
             audit_every_rounds=terms.audit_every_rounds,
             resume_from=resume_from.checkpoint if resume_from else None,
             on_round=self._record,
+            on_recentring=self._write_journal,
             say=say,
         )
 
@@ -73,7 +77,7 @@ class Federation:
         """Run on the nodes of any Flower grid."""
         strategy = self._strategy
         if self._is_new:  # so that clients know the run by this name even if we are killed in the first round
-            self._journal.write(Entry(run=self._run, checkpoint=strategy.checkpoint, record=None))
+            self._write_journal()
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds, evaluate_fn=self._evaluate)
         self._folder.save_model(strategy.algorithm.evaluated(strategy.state))
 
@@ -83,6 +87,10 @@ class Federation:
         return MetricRecord(dict(self._problem.evaluate(self._strategy.algorithm.evaluated(self._strategy.state))))
 
     def _record(self, record: RoundRecord) -> None:
-        self._journal.write(Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=record))
+        self._newest = record
+        self._write_journal()
         self._folder.add_round(record)
         self._show(record)
+
+    def _write_journal(self) -> None:
+        self._journal.write(Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=self._newest))

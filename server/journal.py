@@ -11,12 +11,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
 from common.durable import read_durable, write_durably
 from common.errors import UserError
 from common.experiment import Experiment
+from common.ledger import Ledger
 from common.types import Checkpoint, RoundRecord, ServerState
 from server.run_folder import record_of
 
@@ -42,21 +44,25 @@ class Journal:
 
     def write(self, entry: Entry) -> None:
         """Replace the entry."""
-        checkpoint, state = entry.checkpoint, entry.checkpoint.state
+        checkpoint, state, ledger = entry.checkpoint, entry.checkpoint.state, entry.checkpoint.ledger
         tensors: dict[str, Tensor | None] = {
             "model": state.model,
             "control": state.control,
             "buffers": state.buffers,
             # The newest average is the model itself.
-            **{f"average {one}": average for one, average in checkpoint.averages.items() if one != checkpoint.round},
+            "shift": ledger.shift,
+            **{f"average {one}": average for one, average in ledger.averages.items() if one != checkpoint.round},
             **{f"control {place}": control for place, control in enumerate(entry.controls)},
         }
         metadata = {
             "run": entry.run,
             "experiment": self._digest,
             "round": checkpoint.round,
-            "counted": checkpoint.counted,
-            "averages": list(checkpoint.averages),
+            "counted": ledger.counted,
+            "averages": list(ledger.averages),
+            "off_centre": ledger.off_centre,
+            "recentrings": ledger.recentrings,
+            "awaiting": sorted(ledger.awaiting),
             "bits_up": checkpoint.bits_up,
             "controls": len(entry.controls),
             "record": asdict(entry.record) if entry.record else None,
@@ -74,12 +80,10 @@ class Journal:
             if known["experiment"] != self._digest:
                 raise UserError(f"{self.path} is of another experiment than the experiment.yaml beside it")
             model = tensors["model"]
-            averages = {one: tensors.get(f"average {one}", model) for one in known["averages"]}
             checkpoint = Checkpoint(
                 round=known["round"],
                 state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
-                counted=known["counted"],
-                averages=averages,
+                ledger=_ledger(known, tensors),
                 bits_up=known["bits_up"],
             )
             record = record_of(known["record"]) if known["record"] else None
@@ -87,3 +91,14 @@ class Journal:
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
         return Entry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
+
+
+def _ledger(known: dict[str, Any], tensors: dict[str, Tensor]) -> Ledger:
+    return Ledger(
+        counted=known["counted"],
+        averages={one: tensors.get(f"average {one}", tensors["model"]) for one in known["averages"]},
+        off_centre=known["off_centre"],
+        recentrings=known["recentrings"],
+        shift=tensors.get("shift"),
+        awaiting=frozenset(known["awaiting"]),
+    )

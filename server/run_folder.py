@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from common.durable import writing
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
 from common.types import RoundRecord, ServerState, Traffic
@@ -32,7 +32,7 @@ class RunFolder:
     @classmethod
     def create(cls, given: Path | None, experiment: Experiment, data_name: str) -> RunFolder:
         """Make the folder that --output names, or the next free one under runs/."""
-        with _writing(given or next_free(Path("runs"), experiment.name)) as path:
+        with writing(given or next_free(Path("runs"), experiment.name)) as path:
             if (path / ROUNDS).exists():
                 raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
             path.mkdir(parents=True, exist_ok=True)
@@ -60,7 +60,7 @@ class RunFolder:
 
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
-        with _writing(self.path / ROUNDS) as path:
+        with writing(self.path / ROUNDS) as path:
             lines = path.read_text(encoding="utf-8").splitlines()[: last.round - 1] if last and path.exists() else []
             draft = path.with_suffix(".new")
             newest = [json.dumps(asdict(last), allow_nan=False)] if last else []
@@ -70,8 +70,14 @@ class RunFolder:
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
         line = json.dumps(asdict(record), allow_nan=False) + "\n"
-        with _writing(self.path / ROUNDS) as path, path.open("a", encoding="utf-8") as file:
-            file.write(line)
+        with writing(self.path / ROUNDS) as path, path.open("ab", buffering=0) as file:
+            end = file.tell()
+            try:
+                if file.write(line.encode()) < len(line.encode()):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            except OSError:
+                file.truncate(end)  # no half line
+                raise
 
     def rounds(self) -> list[RoundRecord]:
         """Read rounds.jsonl back."""
@@ -88,17 +94,8 @@ class RunFolder:
             self._save(BUFFERS, "buffers", state.buffers)
 
     def _save(self, file: str, name: str, tensor: Tensor) -> None:
-        with _writing(self.path / file) as path:
+        with writing(self.path / file) as path:
             save_file({name: tensor.contiguous()}, path)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[Path]:
-    """Turn what the disk refuses into one line."""
-    try:
-        yield path
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"cannot write {path}: {error}") from None
 
 
 def next_free(parent: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -33,7 +33,7 @@ class Cohort:
     objective: Objective
     rows: int | None  # None: a single client, without a batch dimension
     device: torch.device
-    memory: ClientMemory
+    memory: ClientMemory = field(default_factory=ClientMemory)
 
     def download(self, state: ServerState) -> ServerState:
         """Give every row the same state, on the clients' device."""
@@ -72,7 +72,7 @@ class Simulation:
 
     def entry(self, record: RoundRecord) -> Entry:
         """Return what it takes to go on after the last round, of which this is the record."""
-        checkpoint = Checkpoint(round=self.rounds_done, state=self.state, counted={}, averages={}, bits_up=self.bits_up)
+        checkpoint = Checkpoint(round=self.rounds_done, state=self.state, bits_up=self.bits_up)
         controls = [cohort.memory.control for cohort in self.cohorts]
         return Entry(run=SIMULATION, checkpoint=checkpoint, record=record, controls=controls)
 
@@ -122,12 +122,14 @@ class Simulation:
 
     def _cohorts(self, device: torch.device) -> list[Cohort]:
         everyone = range(self.problem.clients)
-        model = self.state.model.to(device)
+        objective = self.problem.objective
         if self.problem.batched:
-            memory = self.algorithm.initial_memory(model.expand(len(everyone), -1))
-            return [Cohort(self.problem.objective(everyone), len(everyone), device, memory)]
-        memory = self.algorithm.initial_memory(model)
-        return [Cohort(self.problem.objective([client]), None, device, memory) for client in everyone]
+            cohorts = [Cohort(objective(everyone), len(everyone), device)]
+        else:
+            cohorts = [Cohort(objective([client]), None, device) for client in everyone]
+        for cohort in cohorts:
+            cohort.memory = self.algorithm.initial_memory(cohort.download(self.state))
+        return cohorts
 
     def _train(self, plan: RoundPlan, payload_down: int | None) -> tuple[RunningMean, dict[str, Traffic]]:
         average = RunningMean()

@@ -10,66 +10,45 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from torch import Tensor
 
 from common.aggregate import ControlSum, RunningMean
 from common.divergence import refuse_divergence
 from common.errors import UserError
 from common.experiment import Experiment
-from common.flower import CLIENT_FAILED
+from common.flower import CLIENT_FAILED, CLIENT_FORGOT
+from common.ledger import Ledger
 from common.payload import largest_bytes
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
     AUDIT,
-    NOTICE,
+    RECENTRE,
     MessageError,
+    Recentring,
     Report,
-    pack_notice,
     pack_order,
+    pack_recentring,
     pack_state,
     payload_bytes,
     unpack_control,
     unpack_evaluation,
-    unpack_introduction,
     unpack_report,
     unpack_state,
 )
+from strategies.roster import PromptGrid, Roster, Say
 
 SHORTEST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
-SECONDS_BETWEEN_NOTICES = 10.0
-QUESTION_SECONDS = 120.0  # a client may load its data before it answers
-
-Say = Callable[[str], None]
-
-
-@runtime_checkable
-class PromptGrid(Protocol):
-    """What our own grid can do beyond Flower's: tell when a reply may be there, limit and count bytes."""
-
-    def wait_for_reply(self, seconds: float) -> None:
-        """Return when some reply may be complete, or after this time."""
-
-    def forget(self, message_ids: set[str]) -> None:
-        """Give up waiting for replies to these messages."""
-
-    def limit_replies(self, largest_bytes: int) -> None:
-        """Refuse replies with a larger payload."""
-
-    def traffic_bytes(self) -> tuple[int, int]:
-        """Return what Flower's messages took so far, down and up."""
-
-    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
-        """Return the same of each node for which it is known."""
+FIRST_PAUSE_SECONDS = 0.5  # before a round is asked for again
+LONGEST_PAUSE_SECONDS = 30.0
+FORGOT = "has lost its control variate"
 
 
 class FederationError(UserError):
@@ -94,98 +73,6 @@ class Tally:
         self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
 
 
-class Roster:
-    """Who takes part: clients by name, and the nodes behind which they are now."""
-
-    def __init__(self, most_clients: int, say: Say) -> None:
-        self.nodes: dict[str, int] = {}
-        self._most_clients = most_clients
-        self._say = say
-        self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
-        self._known: set[int] = set()
-        self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
-        self._doubles: dict[int, str] = {}  # node -> the name that it may not have
-
-    def update(self, grid: Grid) -> None:
-        """Ask new nodes for their client's name, and drop those that have gone."""
-        online = set(grid.get_node_ids())
-        for name in [name for name, node in self.nodes.items() if node not in online]:
-            self._say(f"{name} has left")
-            del self.nodes[name]
-            for node in [node for node, wanted in self._doubles.items() if wanted == name]:
-                del self._doubles[node]
-                self._known.discard(node)  # it is asked again, and may have the name now
-        self._give_up_questions(grid)
-        new = sorted(online - self._known)
-        self._known = online
-        questions = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
-        sent = zip(grid.push_messages(questions), new, strict=True)
-        self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
-        for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if node not in self._doubles:
-                self._welcome(node, reply, grid)
-
-    def gather(self, grid: Grid, count: int) -> None:
-        """Wait until that many clients are there, and say who is missing while they are not."""
-        next_notice = time.monotonic() + 1.0
-        while True:
-            self.update(grid)
-            if len(self.nodes) >= count:
-                return
-            if time.monotonic() >= next_notice:
-                next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES
-                self._say(self._missing(count))
-            if isinstance(grid, PromptGrid):
-                grid.wait_for_reply(0.1)
-            else:
-                time.sleep(0.5)
-
-    def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
-        if reply.has_error():
-            self._say(f"a client cannot take part: {reply.error.reason}")
-            return
-        try:
-            introduction = unpack_introduction(reply.content)
-        except MessageError as error:
-            self._say(f"node {node} does not answer as one of our clients: {error}")
-            return
-        name, identity = introduction.client, introduction.identity
-        if name not in self.nodes and len(self.nodes) >= self._most_clients:
-            self._say(f"{name} is left out: all {self._most_clients} clients are here")
-            return
-        if self.nodes.get(name, node) != node:
-            if identity != self._identities[name]:
-                self._refuse_double(node, name, grid)
-                return
-            # It lost its connection and is back before the old one was found dead.
-            self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
-        self.nodes[name], self._identities[name] = node, identity
-
-    def _refuse_double(self, node: int, name: str, grid: Grid) -> None:
-        """Leave out a second client of the same name until the first has left, and tell both operators."""
-        self._say(f"{name} is here already; another client that calls itself so is left out until that one has left")
-        self._doubles[node] = name
-        text = f"another client is called {name} already; choose another --name, or end that one"
-        for one in grid.push_messages([Message(pack_notice(text), node, f"{MessageType.QUERY}.{NOTICE}")]):
-            self._asked[one] = (node, time.monotonic())
-
-    def _give_up_questions(self, grid: Grid) -> None:
-        """Ask again who did not answer for long: the question may have been lost with a broken connection."""
-        late = {one for one, (_, then) in self._asked.items() if time.monotonic() - then > QUESTION_SECONDS}
-        for one in late:
-            self._known.discard(self._asked.pop(one)[0])
-        if late and isinstance(grid, PromptGrid):
-            grid.forget(late)
-
-    def _missing(self, count: int) -> str:
-        here = sorted(self.nodes)
-        usual = [f"client-{index}" for index in range(count)]
-        absent = [name for name in usual if name not in self.nodes]
-        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) else ""
-        return f"waiting for clients: {len(here)} of {count} are here{who}"
-
-
 @dataclass(frozen=True)
 class MessageBytes:
     """What Flower's messages took: altogether, and of the nodes for which that is known."""
@@ -207,9 +94,11 @@ class AlgorithmStrategy(Strategy):
     """Runs an experiment's algorithm on the clients of a Flower grid.
 
     A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
-    asked for again. `on_round` is called with every round's record, before anything of the next one is sent: if it
-    keeps `checkpoint`, a new strategy can go on from there. `say` hears what an operator should know. What clients do
-    is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
+    asked for again. A client that was counted in none of `evict_after_rounds` rounds is given up, and comes back as a
+    new one. `on_round` is called with every round's record, before anything of the next one is sent, and
+    `on_recentring` where the ledger has changed between two rounds: if they keep `checkpoint`, a new strategy can go on
+    from there. `say` hears what an operator should know. What clients do is in the experiment alone: the ConfigRecords
+    that Flower's interface passes along are not sent.
     """
 
     def __init__(
@@ -219,10 +108,12 @@ class AlgorithmStrategy(Strategy):
         *,
         minimum_clients: int | None = None,
         deadline_seconds: float | None = None,
+        evict_after_rounds: int | None = None,
         evaluate_on_clients: bool = False,
         audit_every_rounds: int | None = None,
         resume_from: Checkpoint | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
+        on_recentring: Callable[[], None] | None = None,
         say: Say = print,
     ) -> None:
         if minimum_clients is not None and minimum_clients > experiment.clients:
@@ -233,12 +124,13 @@ class AlgorithmStrategy(Strategy):
         self.roster = Roster(experiment.clients, say)
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
+        self._evict_after_rounds = evict_after_rounds
         self._evaluate_on_clients = evaluate_on_clients
         self._audit_every_rounds = audit_every_rounds
         self._on_round = on_round
+        self._on_recentring = on_recentring
         self._say = say
-        self._counted: dict[str, int] = {}  # name -> the last round in which it was counted
-        self._averages: dict[int, Tensor] = {}  # of rounds that some counted client may not have settled yet
+        self._ledger = Ledger()
         self._payload_bytes_down: Counter[str] = Counter()  # of this round, all attempts at it
         self._payload_bytes_up: Counter[str] = Counter()
         self._bits_up = 0.0
@@ -248,19 +140,12 @@ class AlgorithmStrategy(Strategy):
 
         if resume_from is not None:
             self.state, self._rounds_done = resume_from.state, resume_from.round
-            self._counted, self._averages = dict(resume_from.counted), dict(resume_from.averages)
-            self._bits_up = resume_from.bits_up
+            self._ledger, self._bits_up = resume_from.ledger, resume_from.bits_up
 
     @property
     def checkpoint(self) -> Checkpoint:
         """Return what it takes to go on after the last round."""
-        return Checkpoint(
-            round=self._rounds_done,
-            state=self.state,
-            counted=dict(self._counted),
-            averages=dict(self._averages),
-            bits_up=self._bits_up,
-        )
+        return Checkpoint(round=self._rounds_done, state=self.state, ledger=self._ledger, bits_up=self._bits_up)
 
     @property
     def initial_arrays(self) -> ArrayRecord:
@@ -281,8 +166,9 @@ class AlgorithmStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return the plan and the state, one message a client."""
         for name, order in self._orders(server_round, arrays, MessageType.TRAIN):
-            self._payload_bytes_down[name] += payload_bytes(order.content)
-            yield order
+            if name not in self._ledger.awaiting:  # until its control is re-centred
+                self._payload_bytes_down[name] += payload_bytes(order.content)
+                yield order
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -296,9 +182,9 @@ class AlgorithmStrategy(Strategy):
         if len(tally.counted) < self._minimum_clients:
             return None, None
         plan = self.experiment.plan(server_round)
-        participation = len(tally.counted) / self.experiment.clients
+        participation = len(tally.counted) / len(self._ledger.counted.keys() | set(tally.counted))
         self.state = self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation)
-        self._remember(server_round, tally.counted)
+        self._ledger = self._ledger.after_round(server_round, tally.counted, self.state.model)
         self._arrays = None  # the old ones are gone before there are new ones
         return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
 
@@ -363,8 +249,11 @@ class AlgorithmStrategy(Strategy):
 
     def _train(self, grid: Grid, number: int, config: ConfigRecord, deadline: float) -> None:
         """Ask for a round until enough clients were counted in it."""
+        pause = FIRST_PAUSE_SECONDS
         while True:
             self.roster.update(grid)
+            self._evict(number)
+            self._recentre(grid, number, deadline)
             assert self._arrays is not None
             orders = self.configure_train(number, self._arrays, config, grid)
             new, _ = self.aggregate_train(number, self._exchange(grid, orders, deadline))
@@ -372,28 +261,89 @@ class AlgorithmStrategy(Strategy):
             if new is not None:
                 self._arrays = new
                 return
-            reasons = "; ".join(f"{name}: {why}" for name, why in self._tally.refused.items())
-            if len(self.roster.nodes) - len(self._tally.refused) < self._minimum_clients and reasons:
-                raise FederationError(f"round {number} cannot be done: {reasons}")
+            refused, absent = self._tally.refused, self._tally.absent
+            if len(self.roster.nodes) - len(refused) < self._minimum_clients and refused:
+                raise FederationError(f"round {number} cannot be done: {_listed(refused)}")
+            reasons = _listed({**absent, **refused})
             self._say(
                 f"round {number}: only {len(self._tally.counted)} of at least {self._minimum_clients} clients "
                 f"answered{f' ({reasons})' if reasons else ''}; asking again"
             )
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             self.roster.gather(grid, self._minimum_clients)
 
+    def _evict(self, number: int) -> None:
+        """Give up members that were away for too long."""
+        if self._evict_after_rounds is not None:
+            for name in self._ledger.overdue(number, self._evict_after_rounds):
+                self._give_up(name, f"was not counted in {self._evict_after_rounds} rounds")
+
+    def _give_up(self, name: str, why: str) -> None:
+        """Count no longer on a member's control variate."""
+        self._ledger = self._ledger.without(name)
+        if self.algorithm.has_control:
+            self._say(f"{name} {why}: it starts afresh when it is back, and the others are re-centred")
+
+    def _recentre(self, grid: Grid, number: int, deadline: float) -> None:
+        """Bring the sum of the controls back to zero where a member has gone with its own."""
+        if not self.algorithm.has_control:
+            return
+        if self._ledger.off_centre and not self._ledger.awaiting:
+            controls = self._controls(grid, number, deadline)
+            if controls is None:
+                return  # again before the next round, when all may be here
+            self._ledger = self._ledger.recentred(controls.mean())
+            if self._on_recentring:
+                self._on_recentring()
+        for name, _ in self._answers(grid, dict(self._recentrings()), deadline):
+            self._ledger = self._ledger.delivered(name)
+
+    def _recentrings(self) -> Iterator[tuple[str, Message]]:
+        for name in sorted(self._ledger.awaiting & self.roster.nodes.keys()):
+            assert self._ledger.shift is not None
+            recentring = Recentring(
+                number=self._ledger.recentrings,
+                counted=self._ledger.counted[name],
+                shift=self._ledger.shift,
+                average=self._ledger.average_for(name),
+            )
+            kind = f"{MessageType.QUERY}.{RECENTRE}"
+            yield name, Message(pack_recentring(recentring), self.roster.nodes[name], kind)
+
+    def _controls(self, grid: Grid, number: int, deadline: float) -> ControlSum | None:
+        """Ask all members for their controls as this round finds them; None where one does not answer."""
+        assert self._arrays is not None
+        orders = self._orders(number, self._arrays, f"{MessageType.QUERY}.{AUDIT}")
+        questions = {name: order for name, order in orders if name in self._ledger.counted}
+        controls = ControlSum()
+        if questions.keys() == self._ledger.counted.keys():
+            for _, answer in self._answers(grid, questions, deadline):
+                with suppress(MessageError):
+                    controls.add(unpack_control(answer, self.state))
+        return controls if controls.clients and controls.clients == len(self._ledger.counted) else None
+
+    def _answers(
+        self, grid: Grid, questions: Mapping[str, Message], deadline: float
+    ) -> Iterator[tuple[str, RecordDict]]:
+        """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""
+        names = {message.metadata.dst_node_id: name for name, message in questions.items()}
+        for reply in self._exchange(grid, questions.values(), deadline):
+            name = names[reply.metadata.src_node_id]
+            if reply.has_content():
+                yield name, reply.content
+            elif reply.error.code == CLIENT_FORGOT:
+                self._give_up(name, FORGOT)
+            else:
+                self._say(f"{name}: {reply.error.reason}")
+
     def _audit(self, grid: Grid, number: int, deadline: float) -> float | None:
-        """Ask all clients for their control as the next round will find it; return |mean of h_i| / mean of |h_i|."""
+        """Return |mean of h_i| / mean of |h_i|, as the next round will find the h_i."""
         if not (self._audit_every_rounds and self.algorithm.has_control) or number % self._audit_every_rounds:
             return None
-        assert self._arrays is not None
-        questions = [order for _, order in self._orders(number + 1, self._arrays, f"{MessageType.QUERY}.{AUDIT}")]
-        controls = ControlSum()
-        for reply in self._exchange(grid, questions, deadline):
-            with suppress(MessageError):
-                if reply.has_content():
-                    controls.add(unpack_control(reply.content, self.state))
-        if controls.clients < len(self._counted):
-            self._say(f"round {number}: no audit, as only {controls.clients} of {len(self._counted)} clients answered")
+        controls = None if self._ledger.awaiting else self._controls(grid, number + 1, deadline)
+        if controls is None or self._ledger.off_centre:
+            self._say(f"round {number}: no audit, as some members do not answer or are not re-centred yet")
             return None
         return controls.relative_norm()
 
@@ -421,21 +371,18 @@ class AlgorithmStrategy(Strategy):
         """Yield each client's name and what it is told at the start of a round: plan, state, its last counted round."""
         plan = self.experiment.plan(number)
         for name, node in self.roster.nodes.items():
-            counted = self._counted.get(name, 0)
-            content = pack_order(self._own_arrays(arrays, counted, number), plan, counted)
-            yield name, Message(content, node, kind, group_id=str(number))
-
-    def _own_arrays(self, arrays: ArrayRecord, counted: int, number: int) -> ArrayRecord:
-        """Return the shared arrays, or for a client that missed rounds, with the average that it has to settle with."""
-        if counted in (0, number - 1) or counted not in self._averages:
-            return arrays
-        return pack_state(self.state, average=self._averages[counted])
+            counted, average = self._ledger.counted.get(name, 0), self._ledger.average_for(name)
+            missed_some = average is not None and counted < number - 1  # else the average is the state's own model
+            own = pack_state(self.state, average) if missed_some else arrays
+            yield name, Message(pack_order(own, plan, counted), node, kind, group_id=str(number))
 
     def _count(self, reply: Message, name: str, number: int) -> None:
         """Add a reply to the tally, or note why not."""
         if reply.has_error():
             reasons = self._tally.refused if reply.error.code == CLIENT_FAILED else self._tally.absent
             reasons[name] = str(reply.error.reason)
+            if reply.error.code == CLIENT_FORGOT:
+                self._give_up(name, FORGOT)
             return
         try:
             self._payload_bytes_up[name] += payload_bytes(reply.content)
@@ -448,13 +395,6 @@ class AlgorithmStrategy(Strategy):
             return
         if name not in self._tally.counted:
             self._tally.add(report)
-
-    def _remember(self, number: int, counted: Iterable[str]) -> None:
-        """Keep a round's average until all that were counted in it have been counted in a later one."""
-        self._counted |= dict.fromkeys(counted, number)
-        self._averages[number] = self.state.model
-        still_open = set(self._counted.values())
-        self._averages = {one: average for one, average in self._averages.items() if one in still_open}
 
     def _report(
         self,
@@ -470,7 +410,7 @@ class AlgorithmStrategy(Strategy):
         self._bits_up += BITS_A_VALUE * tally.mean.values / clients
         refuse_divergence(number, self.state.model, metrics.values())
         reasons = {
-            **dict.fromkeys(self._counted, "it has left"),
+            **dict.fromkeys(self._ledger.counted, "it has left"),
             **dict.fromkeys(self.roster.nodes, "no answer before the deadline"),
             **tally.absent,
             **tally.refused,
@@ -516,6 +456,10 @@ def _traffic(grid: Grid) -> MessageBytes:
         if isinstance(grid, PromptGrid)
         else MessageBytes()
     )
+
+
+def _listed(reasons: Mapping[str, str]) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:

@@ -34,6 +34,11 @@ class Scaffold(FedAvg, dense=True):
         """Start the server's control c at zero."""
         return replace(state, control=torch.zeros_like(state.model))
 
+    def initial_memory(self, state: ServerState) -> ClientMemory:
+        """Start the client's control at c, which is zero before the first round: the correction is zero either way."""
+        assert state.control is not None
+        return ClientMemory(control=state.control.clone())
+
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor:
         """Return c_i - c."""
         assert memory.control is not None

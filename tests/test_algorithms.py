@@ -134,7 +134,7 @@ def test_a_round_changes_nothing_that_it_was_given(name: str) -> None:
     experiment = make_experiment(name)
     algorithm = experiment.algorithm
     state = algorithm.initial_state(ServerState(model=torch.linspace(-1, 1, SIZE)))
-    memory = algorithm.initial_memory(state.model)
+    memory = algorithm.initial_memory(state)
     if memory.control is not None:
         memory = replace(memory, control=torch.linspace(1, 2, SIZE))
     state_before, memory_before = copy.deepcopy((state, memory))
@@ -267,7 +267,7 @@ def test_the_sum_survives_a_client_that_misses_a_round(name: str) -> None:
     algorithm = experiment.algorithm
     problem = random_problem(CLIENTS, SIZE, seed=12)
     state = algorithm.initial_state(problem.initial_state())
-    memories = [algorithm.initial_memory(state.model) for _ in range(CLIENTS)]
+    memories = [algorithm.initial_memory(state) for _ in range(CLIENTS)]
     for number in range(1, 11):
         plan = experiment.plan(number)
         counted = [client for client in range(CLIENTS) if not (client == 1 and number in (3, 4))]

@@ -20,6 +20,7 @@ from common import plugins
 from common.algorithm import Algorithm
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
+from common.ledger import Ledger
 from common.types import Checkpoint, RoundRecord, ServerState
 from server.federation import Federation, Terms
 from server.fleet import Fleet
@@ -112,22 +113,27 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     journal = Journal(tmp_path, experiment_of())
     assert journal.read() is None
     old, new = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
-    checkpoint = Checkpoint(
-        round=5, state=ServerState(model=new), counted={"a": 5, "b": 3}, averages={3: old, 5: new}, bits_up=1.5
-    )
+    ledger = Ledger(counted={"a": 5, "b": 3}, averages={3: old, 5: new})
+    ledger = replace(ledger, off_centre=True, recentrings=2, shift=old + 1, awaiting=frozenset({"b"}))
+    checkpoint = Checkpoint(round=5, state=ServerState(model=new), ledger=ledger, bits_up=1.5)
     journal.write(Entry(run="r", checkpoint=checkpoint, record=None))
     back = journal.read()
     assert back is not None
     assert back.run == "r"
-    assert (back.checkpoint.round, back.checkpoint.counted, back.checkpoint.bits_up) == (5, {"a": 5, "b": 3}, 1.5)
+    assert (back.checkpoint.round, back.checkpoint.bits_up) == (5, 1.5)
     assert back.checkpoint.state.model.equal(new)
-    assert back.checkpoint.averages.keys() == {3, 5}
-    assert back.checkpoint.averages[3].equal(old)
-    assert back.checkpoint.averages[5].equal(new)
+    found = back.checkpoint.ledger
+    assert found.counted == {"a": 5, "b": 3}
+    assert found.averages.keys() == {3, 5}
+    assert found.averages[3].equal(old)
+    assert found.averages[5].equal(new)
+    assert found.shift is not None
+    assert found.shift.equal(old + 1)
+    assert (found.off_centre, found.recentrings, found.awaiting) == (True, 2, frozenset({"b"}))
 
 
 def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(round=0, state=ServerState(model=torch.ones(2)), counted={}, averages={}, bits_up=0.0)
+    checkpoint = Checkpoint(round=0, state=ServerState(model=torch.ones(2)))
     Journal(tmp_path, experiment_of("fedavg")).write(Entry(run="r", checkpoint=checkpoint, record=None))
     with pytest.raises(UserError, match="another experiment"):
         Journal(tmp_path, experiment_of()).read()

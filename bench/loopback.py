@@ -1,0 +1,120 @@
+"""A federation without a network: the deployed apps and strategy in one process, where messages get lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum, auto
+from pathlib import Path
+from uuid import uuid4
+
+from flwr.app import Context, Error, Message, MessageType, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run as FlowerRun
+from flwr.supercore.task_identity import TaskIdentity
+
+from client.app import make_app, participant_of
+from client.round import Participant
+from common.wire import Run, pack_run
+
+
+class Fate(Enum):
+    """What becomes of a message and of its answer."""
+
+    ANSWERED = auto()
+    LOST = auto()  # on its way to the client
+    ANSWER_LOST = auto()
+    KILLED = auto()  # the client, before it had done anything
+    KILLED_AFTER = auto()  # the client, when it had saved its memory and before it answered
+
+
+class LoopbackClient:
+    """A client that may be killed: what is not on its disk is then gone."""
+
+    def __init__(self, index: int, clients: int, state: Path | None, run: Run) -> None:
+        self._participant: Participant | None = None
+        self._config: dict[str, bool | float | int | str] = {"partition": f"{index}/{clients}", "device": "cpu"}
+        if state is not None:
+            self._config["state"] = str(state)
+        self._run_config = pack_run(run)
+        self._app: ClientApp = make_app(self._participant_for, say=lambda _: None)
+        self.make: Callable[[Context], Participant] = participant_of
+
+    def kill(self) -> None:
+        """End, and be started again by the next message."""
+        self._participant = None
+
+    def answer(self, message: Message) -> Message:
+        """Do what a message asks for."""
+        return self._app(message, self._context())
+
+    def _context(self) -> Context:
+        return Context(run_id=1, node_id=1, node_config=self._config, state=RecordDict(), run_config=self._run_config)
+
+    def _participant_for(self, context: Context) -> Participant:
+        if self._participant is None:
+            self._participant = self.make(context)
+        return self._participant
+
+
+class LoopbackGrid(Grid):
+    """A Flower grid whose nodes are clients in this process; `fate` decides of every order to train."""
+
+    def __init__(self, clients: dict[int, LoopbackClient], fate: Callable[[int], Fate]) -> None:
+        self.clients = clients
+        self._fate = fate
+        self._replies: dict[str, Message] = {}
+        self._run = FlowerRun.create_empty(1)
+        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
+
+    def set_run(self, run: FlowerRun) -> None:
+        """Change the run."""
+        self._run = run
+
+    @property
+    def run(self) -> FlowerRun:
+        """Return the run."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """Return the clients that are here."""
+        return list(self.clients)
+
+    def get_nodes(self) -> list[NodeInfo]:
+        """Tell nothing more of them."""
+        return []
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Let clients answer at once."""
+        return [self._deliver(message) for message in messages]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """Return the answers."""
+        return [self._replies.pop(one) for one in message_ids if one in self._replies]
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and return the answers."""
+        return self.pull_messages(self.push_messages(messages))
+
+    def _deliver(self, message: Message) -> str:
+        node = message.metadata.dst_node_id
+        message.metadata.__dict__["_message_id"] = uuid4().hex
+        client = self.clients[node]
+        fate = self._fate(node) if message.metadata.message_type == MessageType.TRAIN else Fate.ANSWERED
+        reply = None
+        if fate not in (Fate.LOST, Fate.KILLED):
+            reply = client.answer(message)
+        if fate in (Fate.KILLED, Fate.KILLED_AFTER):
+            client.kill()
+        if reply is None or fate is not Fate.ANSWERED:
+            reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "lost on the way"), reply_to=message)
+        self._replies[message.metadata.message_id] = reply
+        return message.metadata.message_id
