@@ -23,6 +23,7 @@ from common.task import Problem, Task
 from common.types import RoundRecord
 from server.federation import Federation, Terms
 from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
+from server.guard import Guard
 from server.journal import Entry, Journal
 from server.local import local_clients
 from server.progress import live_view
@@ -32,6 +33,7 @@ from server.simulate import SIMULATION, Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
+guard = Guard()
 CPU = torch.device("cpu")
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal of a simulation, which can do some rounds again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -108,12 +110,14 @@ def simulate_command(
     problem = chosen.load(DataFolder.choose(data), clients_device)
     simulation = Simulation(chosen, problem, clients_device)
     folder = begun or RunFolder.create(output, chosen, problem.data_name)
-    if begun:
-        entry = _last_entry(folder, chosen, simulated=True)
-        folder.go_back_to(entry.record if entry else None)
-        if entry:
-            simulation.go_on_from(entry)
-    _run(simulation, folder)
+    guard.announce(folder.path)
+    with folder.locked():
+        if begun:
+            entry = _last_entry(folder, chosen, simulated=True)
+            folder.go_back_to(entry.record if entry else None)
+            if entry:
+                simulation.go_on_from(entry)
+        _run(simulation, folder)
     _conclude(problem, folder)
 
 
@@ -248,6 +252,8 @@ def _begin(
     experiment: str | None, settings: list[str], resume: Path | None, output: Path | None
 ) -> tuple[RunFolder | None, Experiment]:
     """Return the folder of the run to go on with, if there is one, and the experiment."""
+    if guard.interrupted is not None:
+        experiment, settings, resume, output = None, [], guard.interrupted, None
     if resume is None:
         if experiment is None:
             raise UserError("say which EXPERIMENT to run, or --resume RUN_DIR to go on with a run")
@@ -295,7 +301,8 @@ def _certificates(
 
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
-    with live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
+    guard.announce(folder.path)
+    with folder.locked(), live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         entry = _last_entry(folder, experiment, simulated=False)
         federation = Federation(experiment, problem, folder, terms, resume_from=entry, show=view.show, say=_say)
         federation.run_on_fleet(fleet)
@@ -362,6 +369,7 @@ def _leave(*_: object) -> None:
 
 def main() -> None:
     """Run the program."""
+    guard.stand(_say)
     signal.signal(signal.SIGTERM, _leave)  # as if it had been Ctrl-C: clients are let go, files are closed
     run_program(app)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
@@ -9,6 +10,7 @@ from uuid import uuid4
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
+from common.durable import NoRoomError
 from common.experiment import Experiment
 from common.task import Problem
 from common.types import RoundRecord
@@ -17,6 +19,9 @@ from server.fleet import Fleet
 from server.journal import Entry, Journal
 from server.run_folder import RunFolder
 from strategies.flower import AlgorithmStrategy
+
+FIRST_PAUSE_SECONDS = 1.0  # before the disk is tried again
+LONGEST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +53,7 @@ class Federation:
         self._problem = problem
         self._folder = folder
         self._show = show
+        self._say = say
         self._journal = Journal(folder.path, experiment)
         self._run = resume_from.run if resume_from else uuid4().hex
         self._is_new = resume_from is None
@@ -79,7 +85,8 @@ class Federation:
         if self._is_new:  # so that clients know the run by this name even if we are killed in the first round
             self._write_journal()
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds, evaluate_fn=self._evaluate)
-        self._folder.save_model(strategy.algorithm.evaluated(strategy.state))
+        final = strategy.algorithm.evaluated(strategy.state)
+        self._when_there_is_room(lambda: self._folder.save_model(final))
 
     def _evaluate(self, number: int, _: ArrayRecord) -> MetricRecord | None:
         if not self._experiment.is_evaluated(number):
@@ -89,8 +96,21 @@ class Federation:
     def _record(self, record: RoundRecord) -> None:
         self._newest = record
         self._write_journal()
-        self._folder.add_round(record)
+        self._when_there_is_room(lambda: self._folder.add_round(record))
         self._show(record)
 
     def _write_journal(self) -> None:
-        self._journal.write(Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=self._newest))
+        entry = Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=self._newest)
+        self._when_there_is_room(lambda: self._journal.write(entry))
+
+    def _when_there_is_room(self, write: Callable[[], None]) -> None:
+        """Write to the disk, and where that is full, wait until it is not: the run would be lost otherwise."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                write()
+                return
+            except NoRoomError as error:
+                self._say(f"{error}; trying again in {pause:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

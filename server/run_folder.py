@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors.torch import save_file
 from torch import Tensor
@@ -21,6 +25,7 @@ EXPERIMENT = "experiment.yaml"
 ROUNDS = "rounds.jsonl"
 MODEL = "model.safetensors"
 BUFFERS = "buffers.safetensors"
+LOCK_SECONDS = 10.0
 
 
 class RunFolder:
@@ -57,6 +62,17 @@ class RunFolder:
     def is_finished(self) -> bool:
         """Say whether the final model is there."""
         return (self.path / MODEL).is_file()
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from running the same run at the same time; one that is about to end is waited for."""
+        with self.experiment_file.open("rb") as file:
+            end = time.monotonic() + LOCK_SECONDS
+            while not _lock(file):
+                if time.monotonic() > end:
+                    raise UserError(f"{self.path}: another process is at work on this run")
+                time.sleep(0.1)
+            yield
 
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
@@ -96,6 +112,15 @@ class RunFolder:
     def _save(self, file: str, name: str, tensor: Tensor) -> None:
         with writing(self.path / file) as path:
             save_file({name: tensor.contiguous()}, path)
+
+
+def _lock(file: IO[bytes]) -> bool:
+    """Take the lock that goes with an open file, and with the process that has it open."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def next_free(parent: Path, name: str) -> Path:
