@@ -136,6 +136,7 @@ class AlgorithmStrategy(Strategy):
         self._bits_up = 0.0
         self._rounds_done = 0
         self._tally = Tally()
+        self._asked: dict[str, str] = {}  # the messages of the last exchange -> the client's name
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
         if resume_from is not None:
@@ -175,9 +176,8 @@ class AlgorithmStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode and add each upload as it comes; the next state, or None where too few were counted."""
         tally = self._tally = Tally()
-        names = {node: name for name, node in self.roster.nodes.items()}
         for reply in replies:
-            self._count(reply, names.get(reply.metadata.src_node_id, ""), server_round)
+            self._count(reply, self._asked.get(reply.metadata.reply_to_message_id, ""), server_round)
             del reply  # an upload may be large: it is gone before the next one comes
         if len(tally.counted) < self._minimum_clients:
             return None, None
@@ -327,9 +327,8 @@ class AlgorithmStrategy(Strategy):
         self, grid: Grid, questions: Mapping[str, Message], deadline: float
     ) -> Iterator[tuple[str, RecordDict]]:
         """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""
-        names = {message.metadata.dst_node_id: name for name, message in questions.items()}
         for reply in self._exchange(grid, questions.values(), deadline):
-            name = names[reply.metadata.src_node_id]
+            name = self._asked[reply.metadata.reply_to_message_id]
             if reply.has_content():
                 yield name, reply.content
             elif reply.error.code == CLIENT_FORGOT:
@@ -349,7 +348,14 @@ class AlgorithmStrategy(Strategy):
 
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
         """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
-        waiting = set(grid.push_messages(list(messages))) - {""}  # a list: Flower's grid goes over it twice
+        messages = list(messages)
+        names = {node: name for name, node in self.roster.nodes.items()}
+        # By the message, not by the sender: where a node is gone, the answer is Flower's own.
+        self._asked = {
+            one: names.get(message.metadata.dst_node_id, "")
+            for one, message in zip(grid.push_messages(messages), messages, strict=True)
+        }
+        waiting = self._asked.keys() - {""}
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
         while waiting and (left := end - time.monotonic()) > 0:
             replies = list(grid.pull_messages(waiting))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -25,10 +25,12 @@ CPU = torch.device("cpu")
 
 
 @contextmanager
-def client_process(*arguments: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def client_process(
+    *arguments: str, log: Path, program: Sequence[str] = ("-m", "client")
+) -> Iterator[subprocess.Popen[bytes]]:
     """Start `proxskip-client join ...`; it is gone when the context ends."""
     with log.open("wb") as file:
-        process = subprocess.Popen([sys.executable, "-m", "client", "join", *arguments], stdout=file, stderr=file)
+        process = subprocess.Popen([sys.executable, *program, "join", *arguments], stdout=file, stderr=file)
     with leaving(process, 20):
         yield process
 

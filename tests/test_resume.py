@@ -190,14 +190,14 @@ def test_ten_kills_at_any_moment_leave_the_result_as_it_was(tmp_path: Path) -> N
     rounds = tmp_path / "killed" / "rounds.jsonl"
     seen = []
     for _ in range(10):
-        before = _lines(rounds)
+        before = lines_in(rounds)
         process = subprocess.Popen(begin if not rounds.exists() else local("--resume", str(tmp_path / "killed")))
         end = time.monotonic() + 60
-        while _lines(rounds) <= before + moments.randrange(1, 25) and time.monotonic() < end:
+        while lines_in(rounds) <= before + moments.randrange(1, 25) and time.monotonic() < end:
             time.sleep(moments.random() * 0.02)
         process.send_signal(signal.SIGKILL)
         process.wait()
-        seen.append(_lines(rounds))
+        seen.append(lines_in(rounds))
     assert seen == sorted(seen)
     assert 0 < seen[0] < seen[-1] < 400
     subprocess.run(local("--resume", str(tmp_path / "killed")), check=True, timeout=300)
@@ -210,7 +210,7 @@ def test_ten_kills_at_any_moment_leave_the_result_as_it_was(tmp_path: Path) -> N
     assert "is finished, after 400 rounds" in finished.stdout
 
 
-def _lines(path: Path) -> int:
+def lines_in(path: Path) -> int:
     return path.read_text().count("\n") if path.exists() else 0
 
 

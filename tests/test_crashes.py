@@ -1,0 +1,279 @@
+"""Real processes over gRPC that are killed, lose their files, or find no room on their disk."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file
+from torch import Tensor
+
+from common.errors import UserError
+from common.experiment import Experiment, load_experiment
+from common.types import RoundRecord
+from common.wire import Run, pack_run
+from server.fleet import Fleet
+from server.run_folder import RunFolder
+from strategies.flower import AlgorithmStrategy
+from tests.dying_client import AFTER_SAVING, MOMENTS
+from tests.processes import client_process, deploy, load, wait_until
+from tests.test_operation import children_of
+from tests.test_resume import lines_in, local
+
+CLIENTS = 3
+ROUNDS = 9
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, for which it must be root")
+
+
+def experiment_of(rounds: int = ROUNDS) -> Experiment:
+    return load_experiment("digits", [f"clients={CLIENTS}", f"rounds={rounds}", "schedule.period=4"])
+
+
+class Federation:
+    """A server in this process and clients in theirs, each with a folder of its own, audited after every round."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        self.fleet = stack.enter_context(Fleet("127.0.0.1:0"))
+        self.records: list[RoundRecord] = []
+        self.said: list[str] = []
+        self._started = 0
+
+    def state(self, index: int) -> Path:
+        return self.folder / f"state-{index}"
+
+    def join(self, index: int, *doom: str, state: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a client."""
+        self._started += 1
+        log = self.folder / f"client-{index}-{self._started}.log"
+        options = ["--insecure", "--partition", f"{index}/{CLIENTS}", "--state", str(state or self.state(index))]
+        program = ("-m", "tests.dying_client", *doom) if doom else ("-m", "client")
+        return self._stack.enter_context(client_process(self.fleet.address, *options, log=log, program=program))
+
+    def run(
+        self,
+        experiment: Experiment,
+        on_round: Callable[[RoundRecord], None] = lambda _: None,
+        *,
+        minimum_clients: int | None = None,
+        evict_after_rounds: int | None = None,
+    ) -> Tensor:
+        """Run an experiment, and return the model."""
+
+        def record_round(record: RoundRecord) -> None:
+            self.records.append(record)
+            on_round(record)
+
+        strategy = AlgorithmStrategy(
+            experiment,
+            load(experiment).initial_state(),
+            minimum_clients=minimum_clients,
+            deadline_seconds=4,
+            evict_after_rounds=evict_after_rounds,
+            audit_every_rounds=1,
+            on_round=record_round,
+            say=self.said.append,
+        )
+        with self.fleet.run(pack_run(Run(experiment=experiment, name="crashes"))) as grid:
+            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+        return strategy.state.model
+
+    @property
+    def audits(self) -> list[float]:
+        return [record.control_sum_norm for record in self.records if record.control_sum_norm is not None]
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Iterator[Federation]:
+    with ExitStack() as stack:
+        yield Federation(tmp_path, stack)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
+    with ExitStack() as stack:
+        calm = Federation(tmp_path_factory.mktemp("calm"), stack)
+        for index in range(CLIENTS):
+            calm.join(index)
+        return deploy(calm.fleet, experiment_of())[0].model
+
+
+# One of the moments is in `make test`, and all of them without a network in test_faults.py.
+@pytest.mark.parametrize(
+    "moment",
+    [AFTER_SAVING, *(pytest.param(one, marks=pytest.mark.slow) for one in MOMENTS if one != AFTER_SAVING)],
+)
+def test_a_client_killed_at_any_moment_of_a_round_changes_nothing(
+    moment: str, federation: Federation, undisturbed: Tensor
+) -> None:
+    victim = federation.join(1, moment, "4")
+    for index in (0, 2):
+        federation.join(index)
+
+    def come_back() -> None:
+        assert victim.wait() == -signal.SIGKILL
+        federation.join(1)
+
+    threading.Thread(target=come_back, daemon=True).start()
+    model = federation.run(experiment_of())
+    assert model.equal(undisturbed)
+    assert victim.returncode == -signal.SIGKILL
+    assert [record.clients_counted for record in federation.records] == [CLIENTS] * ROUNDS
+    assert len(federation.audits) >= ROUNDS - 1  # one may fall into the time in which the client is away
+    assert max(federation.audits) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_client_whose_folder_was_deleted_is_re_centred(federation: Federation) -> None:
+    processes = [federation.join(index) for index in range(CLIENTS)]
+
+    def lose_it(record: RoundRecord) -> None:
+        if record.round == 4:
+            processes[1].terminate()  # it takes leave; else its name would be free only when it is found dead
+            processes[1].wait(20)
+            shutil.rmtree(federation.state(1))
+            federation.join(1)
+
+    federation.run(experiment_of(12), lose_it, minimum_clients=2)
+    assert sum("client-1 has lost its control variate" in text for text in federation.said) == 1
+    assert [record.clients_counted for record in federation.records][-2:] == [3, 3]
+    assert federation.records[-1].control_sum_norm is not None
+    assert max(federation.audits) < 1e-5
+
+
+@pytest.mark.slow
+def test_a_client_gone_for_good_is_given_up(federation: Federation) -> None:
+    processes = [federation.join(index) for index in range(CLIENTS)]
+
+    def leave(record: RoundRecord) -> None:
+        if record.round == 4:
+            processes[1].kill()
+
+    federation.run(experiment_of(12), leave, minimum_clients=2, evict_after_rounds=3)
+    assert sum("client-1 was not counted in 3 rounds" in text for text in federation.said) == 1
+    assert [record.clients_counted for record in federation.records][4:] == [2] * 8
+    assert federation.records[-1].control_sum_norm is not None
+    assert max(federation.audits) < 1e-5
+
+
+@pytest.mark.slow
+def test_the_process_that_hosts_the_fleet_api_is_killed_in_mid_round_and_the_run_finishes(tmp_path: Path) -> None:
+    settings = ["--clients", "2", "--set", "rounds=60", "--set", "schedule.period=64"]
+    subprocess.run(local("digits", *settings, "--output", str(tmp_path / "calm")), check=True, timeout=300)
+    log = tmp_path / "killed.log"
+    rounds = tmp_path / "killed" / "rounds.jsonl"
+    with log.open("wb") as file:
+        program = subprocess.Popen(local("digits", *settings, "--output", str(rounds.parent)), stdout=file, stderr=file)
+    try:
+        for number in (5, 20, 40):
+            wait_until(lambda: lines_in(rounds) >= number)  # noqa: B023 - called at once
+            (child,) = children_of(program.pid)
+            os.kill(child, signal.SIGKILL)
+        assert program.wait(200) == 0
+    finally:
+        program.kill()
+    assert log.read_text().count("the server was killed (SIGKILL); it goes on from its journal") == 3
+    models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("calm", "killed")]
+    assert models[0].equal(models[1])
+
+
+def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path) -> None:
+    """It finds the same end every time: to go on trying would help nobody."""
+    program = (
+        "import os, signal, sys; from pathlib import Path; from server.guard import Guard\n"
+        f"guard = Guard(); guard.stand(print); guard.announce(Path({str(tmp_path)!r}))\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == 128 + signal.SIGKILL
+    assert finished.stdout.count("it goes on from its journal") == 3
+    assert "killed 4 times without a round in between" in finished.stdout
+
+
+def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.run_folder.LOCK_SECONDS", 0.2)
+    folder = RunFolder.create(tmp_path / "run", experiment_of(), "digits")
+    with folder.locked(), pytest.raises(UserError, match="another process is at work"), RunFolder(folder.path).locked():
+        pass
+    with RunFolder(folder.path).locked():
+        pass
+
+
+@contextmanager
+def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], check=True)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Take all the room that is left."""
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        try:
+            while file.write(b"\0" * 1024):
+                pass
+        except OSError:
+            return filler
+    raise AssertionError("the disk has no end")
+
+
+@needs_root
+def test_a_client_whose_disk_is_full_goes_on_when_there_is_room(
+    federation: Federation, undisturbed: Tensor, tmp_path: Path
+) -> None:
+    with small_disk(tmp_path / "disk", 64) as disk:
+        processes = [federation.join(0), federation.join(1, state=disk / "state"), federation.join(2)]
+
+        def trouble(record: RoundRecord) -> None:
+            if record.round == 3:
+                filler = fill(disk)
+                threading.Timer(2.0, filler.unlink).start()
+
+        model = federation.run(experiment_of(), trouble)
+        assert any(
+            re.search(r"round 4: only 2 of .*client-1: cannot write .*No space left", said) for said in federation.said
+        )
+        assert model.equal(undisturbed)
+        assert max(federation.audits) < 1e-5
+        assert all(process.poll() is None for process in processes)
+        processes[1].terminate()
+        processes[1].wait(20)
+
+
+@needs_root
+@pytest.mark.slow
+def test_a_server_whose_disk_is_full_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    settings = ["--clients", "2", "--set", "rounds=30", "--set", "schedule.period=64"]
+    subprocess.run(local("digits", *settings, "--output", str(tmp_path / "calm")), check=True, timeout=300)
+    with small_disk(tmp_path / "disk", 512) as disk:
+        log, run = tmp_path / "full.log", disk / "run"
+        with log.open("wb") as file:
+            program = subprocess.Popen(local("digits", *settings, "--output", str(run)), stdout=file, stderr=file)
+        try:
+            rounds = run / "rounds.jsonl"
+            wait_until(lambda: lines_in(rounds) >= 5)
+            filler = fill(disk)
+            wait_until(lambda: "No space left" in log.read_text())
+            before = rounds.read_text()
+            assert before.endswith("\n")
+            filler.unlink()
+            assert program.wait(120) == 0
+        finally:
+            program.kill()
+        assert "Traceback" not in log.read_text()
+        models = [load_file(folder / "model.safetensors")["model"] for folder in (tmp_path / "calm", run)]
+        assert models[0].equal(models[1])

@@ -1,0 +1,176 @@
+"""A client with a registered key that sends what it should not: it is refused, said so, and nobody else notices."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import pytest
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+
+from client.node import Connection, Link, NodeStoppedError
+from common.experiment import Experiment, load_experiment
+from common.flower import quiet_flower
+from common.types import RoundRecord, Upload
+from common.wire import Introduction, Report, Run, pack_introduction, pack_report, pack_run
+from server.fleet import Fleet, read_node_keys
+from strategies.flower import AlgorithmStrategy
+from tests.certificates import write_client_key
+from tests.processes import client_process, load
+
+NAME = "client-2"
+SIZE, KEPT = 650, 65
+Trick = Callable[[int], RecordDict]
+
+
+def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
+    return pack_report(Report(client=client, round=number, seconds=0.1, upload=Upload(model=model)), "float32")
+
+
+def payload(data: bytes, number: int) -> RecordDict:
+    """Return a report with these bytes as its payload."""
+    array = Array(dtype="uint8", shape=(len(data),), stype="proxskip", data=data)
+    config = ConfigRecord({"client": NAME, "round": number, "seconds": 0.1})
+    return RecordDict({"vectors": ArrayRecord({"payload": array}), "proxskip": config})
+
+
+def sparse(value: float = 0.5, size: int = SIZE, kept: int = KEPT) -> torch.Tensor:
+    vector = torch.zeros(size)
+    vector[:kept] = value
+    return vector
+
+
+def damaged(number: int) -> RecordDict:
+    content = report(number, sparse())
+    record = content["vectors"]
+    assert isinstance(record, ArrayRecord)
+    data = bytearray(record["payload"].data)
+    data[-7] ^= 1
+    return payload(bytes(data), number)
+
+
+# What it sends in a round, and what the server says of that.
+TRICKS: dict[str, Callable[[int], RecordDict]] = {
+    "where 260 bytes of values were expected": lambda number: report(number, sparse(size=SIZE - 100)),
+    "not finite": lambda number: report(number, sparse(float("nan"))),
+    "for round 1": lambda _: report(1, sparse()),
+    "66 values where at most 65": lambda number: report(number, sparse(kept=KEPT + 1)),
+    "'client-0' for round": lambda number: report(number, sparse(), client="client-0"),
+    "without 'vectors'": lambda _: RecordDict(),
+    "lengths add up": lambda number: payload(np.random.default_rng(1).bytes(1000), number),
+    "a reply of 100000 bytes where at most": lambda number: payload(bytes(100_000), number),
+    "checksum": damaged,
+}
+
+
+class Mallory:
+    """Speaks raw gRPC; does one bad thing a round."""
+
+    def __init__(self, address: str, key: Path, tricks: list[Trick]) -> None:
+        self.connection = Connection(Link.choose(address, insecure=True, certificate=None, key=key))
+        self._tricks = tricks
+        self.failure: BaseException | None = None
+
+    def serve(self) -> None:
+        try:
+            self.connection.open()
+            while True:
+                pulled = self.connection.pull()
+                if pulled is not None:
+                    message = self.connection.pieces(pulled[0])
+                    self.connection.push_whole(Message(self._answer(message), reply_to=message), 0.1)
+        except NodeStoppedError:
+            pass
+        except BaseException as error:
+            self.failure = error
+
+    def _answer(self, message: Message) -> RecordDict:
+        if message.metadata.message_type != MessageType.TRAIN:
+            return pack_introduction(Introduction(client=NAME, identity="m"))
+        config = message.content["proxskip"]
+        assert isinstance(config, ConfigRecord)
+        assert isinstance(config["round"], int)
+        self._answer_a_stranger(message)
+        return self._tricks[(config["round"] - 1) % len(self._tricks)](config["round"])
+
+    def _answer_a_stranger(self, message: Message) -> None:
+        """Answer a message that nobody sent, as if it were of another run."""
+        stranger = Message(report(1, sparse()), reply_to=message)
+        stranger.metadata.__dict__["_reply_to_message_id"] = "0" * 32
+        with pytest.raises(grpc.RpcError) as refused:
+            self.connection.push_whole(stranger, 0.1)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[Fleet]:
+    """A server and two honest clients; the third key is Mallory's."""
+    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(3)]
+    with Fleet("127.0.0.1:0", node_keys=read_node_keys(tmp_path / "keys")) as fleet:
+        honest = [
+            (fleet.address, "--insecure", "--partition", f"{index}/3", "--key", str(keys[index])) for index in (0, 1)
+        ]
+        with (
+            client_process(*honest[0], log=tmp_path / "0.log"),
+            client_process(*honest[1], log=tmp_path / "1.log"),
+        ):
+            yield fleet
+
+
+def run_with(fleet: Fleet, key: Path, tricks: list[Trick], rounds: int) -> tuple[AlgorithmStrategy, list[RoundRecord]]:
+    experiment = experiment_of(rounds)
+    records: list[RoundRecord] = []
+    mallory = Mallory(fleet.address, key, tricks)
+    thread = threading.Thread(target=mallory.serve)
+    thread.start()
+    strategy = AlgorithmStrategy(
+        experiment,
+        load(experiment).initial_state(),
+        minimum_clients=2,
+        deadline_seconds=60,
+        on_round=records.append,
+        say=lambda _: None,
+    )
+    try:
+        with fleet.run(pack_run(Run(experiment=experiment, name="malice"))) as grid:
+            strategy.start(grid, strategy.initial_arrays, num_rounds=rounds)
+    finally:
+        mallory.connection.cancel()
+        thread.join(20)
+        mallory.connection.close()
+    if mallory.failure is not None:
+        raise mallory.failure
+    return strategy, records
+
+
+def experiment_of(rounds: int) -> Experiment:
+    return load_experiment("digits", ["clients=3", f"rounds={rounds}", "schedule.period=3"])
+
+
+def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_path: Path) -> None:
+    strategy, records = run_with(fleet, tmp_path / "keys" / NAME, list(TRICKS.values()), len(TRICKS))
+    assert [record.clients_counted for record in records] == [2] * len(TRICKS)
+    for record, reason in zip(records, TRICKS, strict=True):
+        assert list(record.clients_missing) == [NAME], record.round
+        assert reason in record.clients_missing[NAME]
+    assert strategy.state.model.isfinite().all()
+
+
+def test_the_server_does_not_grow_by_what_it_refuses(fleet: Fleet, tmp_path: Path) -> None:
+    quiet_flower()  # what it logs would be kept for the report of this test
+    tricks = [TRICKS[name] for name in ("not finite", "checksum", "lengths add up")]
+    key = tmp_path / "keys" / NAME
+    run_with(fleet, key, tricks, 100)
+    before = resident_bytes()
+    run_with(fleet, key, tricks, 300)
+    assert resident_bytes() - before < 4 << 20
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
