@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
+from flwr.proto.message_pb2 import ObjectTree
 
 from client.node import Connection, Link, NodeStoppedError
 from common.experiment import Experiment, load_experiment
@@ -82,12 +83,19 @@ class Mallory:
             while True:
                 pulled = self.connection.pull()
                 if pulled is not None:
-                    message = self.connection.pieces(pulled[0])
-                    self.connection.push_whole(Message(self._answer(message), reply_to=message), 0.1)
+                    self._reply(*pulled)
         except NodeStoppedError:
             pass
         except BaseException as error:
             self.failure = error
+
+    def _reply(self, message: Message, tree: ObjectTree) -> None:
+        if tree.object_id:  # the question who it is, where that came before its first pull
+            message = self.connection.content(message, tree)
+            self.connection.push_objects(Message(self._answer(message), reply_to=message), 0.1)
+        else:
+            message = self.connection.pieces(message)
+            self.connection.push_whole(Message(self._answer(message), reply_to=message), 0.1)
 
     def _answer(self, message: Message) -> RecordDict:
         if message.metadata.message_type != MessageType.TRAIN:
