@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from common.bytestream import DecodeError, inflate, memory_of
+from common.types import Places
 
-Places = NDArray[np.int32]
 Bits = NDArray[np.bool_]
 
 LONG = 1 << 16
@@ -34,7 +34,7 @@ class Way(ABC):
         """Write the places, to be Huffman-coded where that is said."""
 
     @abstractmethod
-    def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
+    def decode(self, data: bytes | memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
         """Read as many places as expected, not yet whether they increase and lie within the vector."""
 
 
@@ -56,7 +56,7 @@ class Bitmap(Way):
         bits[places] = True
         return _packed(bits)
 
-    def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
+    def decode(self, data: bytes | memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
         """Find the bits that are set."""
         return _as_many(np.flatnonzero(_unpacked(data, size)), count)
 
@@ -76,7 +76,7 @@ class TwoParts(Way):
         bits[count * low + (places >> low) + np.arange(count)] = True
         return _packed(bits)
 
-    def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
+    def decode(self, data: bytes | memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
         """Put the two parts together."""
         low = self._low_bits(size, count)
         bits = _unpacked(data, self._bits(size, count))
@@ -114,7 +114,7 @@ class Gaps(Way):
             coded = np.insert(coded, np.repeat(long, escapes), ESCAPE)
         return memory_of(coded)
 
-    def decode(self, data: memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
+    def decode(self, data: bytes | memoryview, size: int, count: int) -> NDArray[np.integer[Any]]:
         """Add the distances up."""
         coded = np.frombuffer(inflate(data, count + (size - count) // ESCAPE, "gaps"), np.uint8)
         if coded.size and coded[-1] == ESCAPE:
@@ -142,7 +142,7 @@ def places_of(is_entry: Bits) -> Places:
     return np.concatenate([places, np.flatnonzero(is_entry[end:]) + end], dtype=np.int32, casting="unsafe")
 
 
-def read_places(data: memoryview, way: Way, size: int, count: int) -> Places:
+def read_places(data: bytes | memoryview, way: Way, size: int, count: int) -> Places:
     """Read places, and refuse them where they do not increase or lie beyond the end."""
     places = way.decode(data, size, count)
     if count and (places[-1] >= size or (places[1:] <= places[:-1]).any()):
@@ -160,7 +160,7 @@ def _packed(bits: Bits) -> bytes:
     return np.packbits(bits, bitorder="little").tobytes()
 
 
-def _unpacked(data: memoryview, count: int) -> Bits:
+def _unpacked(data: bytes | memoryview, count: int) -> Bits:
     bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little").view(np.bool_)
     if bits[count:].any():
         raise DecodeError("unused bits that are set")
