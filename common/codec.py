@@ -75,15 +75,14 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> Encoded:
         raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
     values: NDArray[np.float32] = np.ascontiguousarray(vector.numpy(force=True))
     size, width = values.size, 2 if precision == "bfloat16" else 4
-    is_entry = values.view(np.uint32) != 0  # by its bits: -0.0 is an entry
-    count = int(np.count_nonzero(is_entry))
+    bits = values.view(np.uint32)  # -0.0 is an entry
+    count = int(np.count_nonzero(bits))
     number = _shortest_way(size, count, width)
     sections: list[tuple[Section, bool]] = []  # and whether it is to be Huffman-coded
     if number:
-        places = places_of(is_entry)
+        places = places_of(bits)
         values = values.take(places)
         sections.append((WAYS[number].encode(places, size), WAYS[number].is_huffman_coded))
-    del is_entry
     if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
     worth_it, planes = split(values, width)

@@ -15,6 +15,7 @@ from common.types import Places
 Bits = NDArray[np.bool_]
 
 LONG = 1 << 16
+BLOCK = 1 << 20
 ESCAPE = 255
 HUFFMAN_OVERHEAD = 1.015  # of Huffman-coded gaps over the information in uniform places
 HUFFMAN_TABLE_BYTES = 90
@@ -130,16 +131,23 @@ class Gaps(Way):
 WAYS: dict[int, Way] = {1: Bitmap(), 2: TwoParts(), 3: Gaps()}
 
 
-def places_of(is_entry: Bits) -> Places:
+def places_of(vector: NDArray[Any]) -> Places:
+    """Return where a vector is not zero; of a long one block by block, so that nothing large is made on the way."""
+    blocks = [_places_in(vector[start : start + BLOCK] != 0, start) for start in range(0, vector.size, BLOCK)]
+    return np.concatenate(blocks) if blocks else np.empty(0, np.int32)
+
+
+def _places_in(is_entry: Bits, start: int) -> Places:
     """Return where a mask is set: a long one nearly twice as fast as numpy, by leaving out words that are zero."""
     if is_entry.size < LONG:
-        return np.flatnonzero(is_entry).astype(np.int32)
+        return np.flatnonzero(is_entry).astype(np.int32) + np.int32(start)
     end = is_entry.size // 8 * 8
     words = is_entry[:end].view(np.uint64)
     used = np.flatnonzero(words != 0)
     bits = np.flatnonzero(words.take(used).view(np.bool_))
-    places = used.take(bits >> 3) << 3 | bits & 7
-    return np.concatenate([places, np.flatnonzero(is_entry[end:]) + end], dtype=np.int32, casting="unsafe")
+    places = (used.take(bits >> 3) << 3 | bits & 7) + start
+    rest = np.flatnonzero(is_entry[end:]) + (start + end)
+    return np.concatenate([places, rest], dtype=np.int32, casting="unsafe")
 
 
 def read_places(data: bytes | memoryview, way: Way, size: int, count: int) -> Places:

@@ -21,11 +21,13 @@ from flwr.serverapp.strategy import Result, Strategy
 from torch import Tensor
 
 from common.aggregate import ControlSum, RunningMean
+from common.bytestream import DecodeError
 from common.divergence import refuse_divergence
 from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED
 from common.payload import largest_bytes
+from common.shelf import Shelf
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
@@ -209,7 +211,8 @@ class AlgorithmStrategy(Strategy):
             raise UserError(f"a round cannot have at least {minimum_clients} of {experiment.clients} clients")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
-        self.state = self.algorithm.initial_state(initial)
+        self._shelf = Shelf()
+        self.state = self._shelf.keep_state(self.algorithm.initial_state(initial))
         self.roster = Roster(experiment.clients, say)
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
@@ -277,7 +280,9 @@ class AlgorithmStrategy(Strategy):
             return None, None
         plan = self.experiment.plan(server_round)
         participation = len(tally.counted) / self.experiment.clients
-        self.state = self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation)
+        mean = tally.mean.mean()
+        self.state = self._shelf.keep_state(self.algorithm.aggregate(plan, self.state, mean, participation))
+        del mean
         self._remember(server_round, tally.counted)
         self._arrays = None  # the old ones are gone before there are new ones
         return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
@@ -380,6 +385,7 @@ class AlgorithmStrategy(Strategy):
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
         """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
         waiting = set(grid.push_messages(list(messages))) - {""}  # a list: Flower's grid goes over it twice
+        self._shelf.let_go()
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
         while waiting and (left := end - time.monotonic()) > 0:
             replies = list(grid.pull_messages(waiting))
@@ -423,11 +429,10 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-        except MessageError as error:
+            if name not in self._tally.counted:
+                self._tally.add(report)
+        except (MessageError, DecodeError) as error:
             self._tally.refused[name] = str(error)
-            return
-        if name not in self._tally.counted:
-            self._tally.add(report)
 
     def _remember(self, number: int, counted: Iterable[str]) -> None:
         """Keep a round's average until all that were counted in it have been counted in a later one."""
