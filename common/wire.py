@@ -238,6 +238,8 @@ class Assembly:
 class SpooledArray(Array):
     """A payload in a file, which Flower sees as bytes if it asks for them: for nodes and servers of its own."""
 
+    __qualname__ = Array.__qualname__  # it goes over the wire, and is looked up there
+
     def __init__(self, spool: Spool) -> None:
         self.dtype, self.shape, self.stype = _DTYPE, (len(spool),), _STYPE
         self.spool = spool

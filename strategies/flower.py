@@ -230,8 +230,12 @@ class AlgorithmStrategy(Strategy):
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
         if resume_from is not None:
-            self.state, self._rounds_done = resume_from.state, resume_from.round
-            self._counted, self._averages = dict(resume_from.counted), dict(resume_from.averages)
+            self.state, self._rounds_done = self._shelf.keep_state(resume_from.state), resume_from.round
+            self._counted = dict(resume_from.counted)
+            self._averages = {
+                one: self.state.model if average is resume_from.state.model else self._shelf.keep(average)
+                for one, average in resume_from.averages.items()
+            }
             self._bits_up = resume_from.bits_up
 
     @property
@@ -321,7 +325,8 @@ class AlgorithmStrategy(Strategy):
         if isinstance(grid, PromptGrid):
             grid.limit_replies(largest_bytes(self.state))
         if initial_arrays is not self._arrays:
-            self.state, self._arrays = unpack_state(initial_arrays, self.state), initial_arrays
+            self.state = self._shelf.keep_state(unpack_state(initial_arrays, self.state))
+            self._arrays = initial_arrays
         del initial_arrays
         result = Result()
         deadline = self._deadline_seconds or timeout
