@@ -81,8 +81,9 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> Encoded:
     sections: list[tuple[Section, bool]] = []  # and whether it is to be Huffman-coded
     if number:
         places = places_of(bits)
-        values = values.take(places)
         sections.append((WAYS[number].encode(places, size), WAYS[number].is_huffman_coded))
+        values = values.take(places)
+        del places
     if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
     worth_it, planes = split(values, width)

@@ -107,7 +107,9 @@ class Gaps(Way):
 
     def encode(self, places: Places, size: int) -> bytes | memoryview:
         """Write the distances, long ones with escapes before them."""
-        gaps = np.diff(places, prepend=np.int32(-1)) - 1
+        gaps = places.copy()
+        gaps[1:] -= places[:-1]
+        gaps[1:] -= 1
         long = np.flatnonzero(gaps >= ESCAPE)
         escapes, gaps[long] = np.divmod(gaps[long], ESCAPE)
         coded = gaps.astype(np.uint8)
@@ -125,7 +127,9 @@ class Gaps(Way):
         is_end = coded != ESCAPE
         if not is_end.all():
             places = places[is_end]
-        return _as_many(places, count) + np.arange(count, dtype=places.dtype)
+        places = _as_many(places, count)
+        places += np.arange(count, dtype=places.dtype)
+        return places
 
 
 WAYS: dict[int, Way] = {1: Bitmap(), 2: TwoParts(), 3: Gaps()}
