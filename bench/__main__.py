@@ -24,7 +24,6 @@ def main() -> None:
     quiet_flower()
     keep_freed_memory()
     try:
-        # Memory is measured first, while this process is still small.
         ratios = federation.run()
         data = DataFolder.choose(None)
         uniform = vectors.normal_vector()

@@ -7,6 +7,7 @@ from enum import Enum, auto
 from pathlib import Path
 from uuid import uuid4
 
+import torch
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
@@ -15,9 +16,10 @@ from flwr.serverapp import Grid
 from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
 
-from client.app import make_app, participant_of
-from client.round import Participant
-from common.wire import Run, pack_run
+from client.app import make_app
+from client.round import Part, Participant, Station
+from common.data import DataFolder
+from common.wire import Run
 
 
 class Fate(Enum):
@@ -33,14 +35,18 @@ class Fate(Enum):
 class LoopbackClient:
     """A client that may be killed: what is not on its disk is then gone."""
 
-    def __init__(self, index: int, clients: int, state: Path | None, run: Run) -> None:
+    def __init__(self, index: int, state: Path | None, run: Run, kind: type[Participant] = Participant) -> None:
         self._participant: Participant | None = None
-        self._config: dict[str, bool | float | int | str] = {"partition": f"{index}/{clients}", "device": "cpu"}
-        if state is not None:
-            self._config["state"] = str(state)
-        self._run_config = pack_run(run)
+        self._kind = kind
+        self._run = run
+        self._station = Station(
+            name=f"client-{index}",
+            part=Part(index, run.experiment.clients),
+            data=DataFolder.choose(None),
+            device=torch.device("cpu"),
+            state_folder=state,
+        )
         self._app: ClientApp = make_app(self._participant_for, say=lambda _: None)
-        self.make: Callable[[Context], Participant] = participant_of
 
     def kill(self) -> None:
         """End, and be started again by the next message."""
@@ -48,14 +54,12 @@ class LoopbackClient:
 
     def answer(self, message: Message) -> Message:
         """Do what a message asks for."""
-        return self._app(message, self._context())
+        context = Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config={})
+        return self._app(message, context)
 
-    def _context(self) -> Context:
-        return Context(run_id=1, node_id=1, node_config=self._config, state=RecordDict(), run_config=self._run_config)
-
-    def _participant_for(self, context: Context) -> Participant:
+    def _participant_for(self, _: Context) -> Participant:
         if self._participant is None:
-            self._participant = self.make(context)
+            self._participant = self._kind.join(self._run.experiment, self._station, self._run.name)
         return self._participant
 
 

@@ -57,6 +57,7 @@ from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from common.errors import UserError
 from common.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
+from common.spool import Spool
 from common.wire import Assembly, cut, piece, pieces_to_come
 
 FIRST_WAIT_SECONDS = 0.5
@@ -176,7 +177,7 @@ class Connection:
         """Send a reply with its content: in one request, or what does not fit in pieces after it."""
         answered = reply.metadata.reply_to_message_id
         reply.metadata.__dict__["_message_id"] = answered
-        data = b""
+        data: bytes | Spool = b""
         if reply.has_content():
             reply.content, data = cut(reply.content)
         self._push(reply, message_pb2.ObjectTree(), seconds)

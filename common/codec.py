@@ -33,16 +33,19 @@ the bits are 0 1, the low ones of place 2, and 1 0, as of 2 bits number 0 is set
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Iterator
+from copy import copy
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from common.bytestream import DecodeError, Reader, deflate, varint
+from common.bytestream import Bytes, DecodeError, Reader, Section, deflate, in_memory, size_bytes, varint
 from common.places import WAYS, places_of, read_places
-from common.planes import PLANES, estimated_bytes, read_values, split
-from common.types import Entries, Precision
+from common.planes import PLANES, estimated_bytes, read_blocks, split
+from common.types import Blocks, Entries, Precision, joined
 
 # The form: the number of a way to write places, or 0, and bits.
 _WAY = 3
@@ -50,28 +53,37 @@ _BFLOAT16 = 4
 _PLANES_SHIFT = 3
 _UNUSED = 0xE0
 _CHECKSUM_BYTES = 4
+_CHECKED_BYTES = 1 << 18  # at a time
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """An encoded vector whose bytes are made part by part, as they are written somewhere."""
+
+    size: int  # in bytes
+    parts: Iterator[bytes | memoryview]
 
 
 def encode(vector: Tensor, precision: Precision = "float32") -> bytes:
     """Write a float32 vector; for bfloat16 its values must be rounded already."""
-    return b"".join(encode_in_parts(vector, precision))
+    return b"".join(encode_in_parts(vector, precision).parts)
 
 
-def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memoryview]:
-    """Write a vector as parts that are to be joined: some may be its own memory."""
+def encode_in_parts(vector: Tensor, precision: Precision) -> Encoded:
+    """Write a vector as parts that are to be joined, while it stays as it is."""
     if vector.dtype != torch.float32 or vector.dim() != 1:
         raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
     values: NDArray[np.float32] = np.ascontiguousarray(vector.numpy(force=True))
     size, width = values.size, 2 if precision == "bfloat16" else 4
-    is_entry = values.view(np.uint32) != 0  # by its bits: -0.0 is an entry
-    count = int(np.count_nonzero(is_entry))
+    bits = values.view(np.uint32)  # -0.0 is an entry
+    count = int(np.count_nonzero(bits))
     number = _shortest_way(size, count, width)
-    sections: list[tuple[bytes | memoryview, bool]] = []  # and whether it is to be Huffman-coded
+    sections: list[tuple[Section, bool]] = []  # and whether it is to be Huffman-coded
     if number:
-        places = places_of(is_entry)
-        values = values.take(places)
+        places = places_of(bits)
         sections.append((WAYS[number].encode(places, size), WAYS[number].is_huffman_coded))
-    del is_entry
+        values = values.take(places)
+        del places
     if width == 2 and values.view(np.uint16)[::2].any():
         raise ValueError("values that are not rounded to bfloat16")
     worth_it, planes = split(values, width)
@@ -80,24 +92,24 @@ def encode_in_parts(vector: Tensor, precision: Precision) -> list[bytes | memory
     header = bytes([number | _BFLOAT16 * (width == 2) | worth_it << _PLANES_SHIFT])
     header += (varint(count) if number else b"") + b"".join(varint(len(section)) for section in coded)
     next_coded = iter(coded)
-    parts = [header, *(next(next_coded) if to_code else section for section, to_code in sections)]
-    checksum = 0
-    for part in parts:
-        checksum = zlib.crc32(part, checksum)
-    return [*parts, checksum.to_bytes(_CHECKSUM_BYTES, "little")]
+    body = [header, *(next(next_coded) if to_code else section for section, to_code in sections)]
+    return Encoded(sum(map(size_bytes, body)) + _CHECKSUM_BYTES, _with_checksum(body))
 
 
-def decode(data: bytes | memoryview, size: int, max_nonzeros: int | None = None) -> Tensor:
-    """Read a vector of the given size; refuse anything that is not of the format above.
-
-    Where the bytes are in memory that may be written, the vector may be a view of them.
-    """
+def decode(data: Bytes, size: int, max_nonzeros: int | None = None) -> Tensor:
+    """Read a vector of the given size; refuse anything that is not of the format above."""
     return decode_entries(data, size, max_nonzeros).dense()
 
 
-def decode_entries(data: bytes | memoryview, size: int, max_nonzeros: int | None = None) -> Entries:
+def decode_entries(data: Bytes, size: int, max_nonzeros: int | None = None) -> Entries:
     """Read a vector by its entries, without making room for those that are zero."""
-    reader = Reader(_checked_body(memoryview(data)))
+    vector = read_vector(Reader(data), size, max_nonzeros)
+    return vector.entries() if isinstance(vector, Blocks) else vector
+
+
+def read_vector(data: Reader, size: int, max_nonzeros: int | None = None) -> Entries | Blocks:
+    """Read a vector by its entries; where all are given, what they are is read later, and then may be refused."""
+    reader = _checked_body(data)
     form = reader.take(1, "form")[0]
     if form & _UNUSED:
         raise DecodeError(f"an unknown form ({form})")
@@ -111,13 +123,17 @@ def decode_entries(data: bytes | memoryview, size: int, max_nonzeros: int | None
         places_bytes = reader.varint("the length of places") if way.is_huffman_coded else way.size_bytes(size, count)
     lengths = {flag: reader.varint("the length of a plane") for flag in PLANES if coded & flag}
     places = read_places(reader.take(places_bytes, "places"), way, size, count) if way else None
-    values = read_values(reader, lengths, count, 2 if form & _BFLOAT16 else 4)
-    if reader.rest:
-        raise DecodeError(f"{len(reader.rest)} bytes too many")
-    nonzeros = np.count_nonzero(values.view(np.uint32))
-    if nonzeros > most or (way and nonzeros < count):
-        raise DecodeError(f"{nonzeros} values are not zero where {most if nonzeros > most else count} were expected")
-    return Entries(size=size, places=places, values=values)
+
+    def blocks(reader: Reader) -> Iterator[NDArray[np.float32]]:
+        return read_blocks(reader, lengths, count, 2 if form & _BFLOAT16 else 4)
+
+    values = copy(reader)
+    first = blocks(reader)
+    if reader.left:
+        raise DecodeError(f"{reader.left} bytes too many")
+    if places is None:
+        return Blocks(size=size, read=lambda: _counted(blocks(copy(values)), 0, most))
+    return Entries(size=size, places=places, values=joined(_counted(first, count, most), count))
 
 
 def _shortest_way(size: int, count: int, width: int) -> int:
@@ -127,11 +143,32 @@ def _shortest_way(size: int, count: int, width: int) -> int:
     return min(sizes, key=sizes.__getitem__)
 
 
-def _checked_body(data: memoryview) -> memoryview:
-    data = data.cast("B")
-    body, checksum = data[:-_CHECKSUM_BYTES], data[-_CHECKSUM_BYTES:]
-    if not body:
-        raise DecodeError(f"{len(data)} bytes, too short for a vector")
-    if zlib.crc32(body) != int.from_bytes(checksum, "little"):
+def _with_checksum(sections: Iterable[Section]) -> Iterator[bytes | memoryview]:
+    checksum = 0
+    for section in sections:
+        for part in in_memory(section):
+            checksum = zlib.crc32(part, checksum)
+            yield part
+    yield checksum.to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _checked_body(data: Reader) -> Reader:
+    if data.left <= _CHECKSUM_BYTES:
+        raise DecodeError(f"{data.left} bytes, too short for a vector")
+    body = data.section(data.left - _CHECKSUM_BYTES, "a vector")
+    rest, checksum = copy(body), 0
+    while rest.left:
+        checksum = zlib.crc32(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"), checksum)
+    if checksum != int.from_bytes(data.take(_CHECKSUM_BYTES, "a checksum"), "little"):
         raise DecodeError("a checksum that is wrong: the bytes were damaged")
     return body
+
+
+def _counted(blocks: Iterator[NDArray[np.float32]], least: int, most: int) -> Iterator[NDArray[np.float32]]:
+    """Refuse values, at their end, of which fewer or more are not zero than they may be."""
+    nonzeros = 0
+    for block in blocks:
+        nonzeros += int(np.count_nonzero(block.view(np.uint32)))
+        yield block
+    if not least <= nonzeros <= most:
+        raise DecodeError(f"{nonzeros} values are not zero where {most if nonzeros > most else least} were expected")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import chain
 
+import torch
 from torch import Tensor
 
 from common.errors import UserError
@@ -16,7 +18,8 @@ class DivergedError(UserError):
 
 def refuse_divergence(round_number: int, model: Tensor, numbers: Iterable[float]) -> None:
     """Stop where the model, or what is recorded of it, is no longer finite."""
-    if not model.isfinite().all() or not all(map(math.isfinite, numbers)):
+    extremes = (one.item() for one in torch.aminmax(model))  # not a number if one is not; no mask of a large model
+    if not all(map(math.isfinite, chain(extremes, numbers))):
         raise DivergedError(
             f"round {round_number}: the model is no longer finite; try a smaller algorithm.learning_rate"
         )

@@ -13,9 +13,10 @@ APP_ID = f"{APP_NAME}/{APP_NAME}"  # publisher and name, as Flower calls an app
 APP_VERSION = metadata.version(APP_NAME)
 
 # A node that sends this header takes messages, and may answer them, with their content: the first piece of the payload
-# in the message itself, and if there are more, those by their number. gRPC is fastest with pieces of a few MB.
+# in the message itself, and if there are more, those by their number. On its way through gRPC and protobuf a piece is
+# some eight times in memory, by measure, for each client: pieces of 4 MB save a sixth of a round, and take 50 MB more.
 WHOLE_MESSAGES_HEADER = "proxskip-whole-messages"
-PIECE_BYTES = 4 << 20
+PIECE_BYTES = 1 << 20
 CHANNEL_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),

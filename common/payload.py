@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 
 from torch import Tensor
 
-from common.bytestream import DecodeError, Reader, varint
-from common.codec import decode_entries, encode_in_parts
-from common.types import Entries, Precision, ReceivedUpload, ServerState, Upload
+from common.bytestream import Bytes, DecodeError, Reader, varint
+from common.codec import encode_in_parts, read_vector
+from common.flower import PIECE_BYTES
+from common.spool import Spool, spooled
+from common.types import Blocks, Entries, Precision, ReceivedUpload, ServerState, Upload
 
 VECTORS = ("model", "control", "buffers", "average")
 
 
-def pack_state(state: ServerState, average: Tensor | None = None) -> bytes:
+def pack_state(state: ServerState, average: Tensor | None = None) -> bytes | Spool:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
     return _pack((state.model, state.control, state.buffers, average), "float32")
 
 
-def unpack_state(data: bytes | memoryview, like: ServerState) -> tuple[ServerState, Tensor | None]:
+def unpack_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | None]:
     """Read a state and the average of an older round, if there is one; `like` gives the sizes."""
     model, control, buffers, average = _unpack(data, like)
     assert model is not None
@@ -32,13 +35,16 @@ def unpack_state(data: bytes | memoryview, like: ServerState) -> tuple[ServerSta
     return state, _dense(average)
 
 
-def pack_upload(upload: Upload, precision: Precision) -> bytes:
+def pack_upload(upload: Upload, precision: Precision) -> bytes | Spool:
     """Write what a client sends up; only the model is rounded to the upload's precision."""
     return _pack((upload.model, upload.control_change, upload.buffers, None), precision)
 
 
-def unpack_upload(data: bytes | memoryview, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
-    """Read an upload by its entries; `like` gives the sizes, and the model may have so many values at most."""
+def unpack_upload(data: Bytes, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
+    """Read an upload by its entries; `like` gives the sizes, and the model may have so many values at most.
+
+    Vectors in a file are checked for damage, but those that are dense are read only when they are added.
+    """
     model, control, buffers, _ = _unpack(data, like, most_values)
     assert model is not None
     return ReceivedUpload(model=model, control_change=control, buffers=buffers)
@@ -50,38 +56,41 @@ def largest_bytes(like: ServerState) -> int:
     return sum(math.ceil(4.04 * vector.shape[-1]) + 100 for vector in vectors)
 
 
-def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> bytes:
+def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> bytes | Spool:
     encoded = [
-        [] if vector is None else encode_in_parts(vector, precision if place == 0 else "float32")
+        None if vector is None else encode_in_parts(vector, precision if place == 0 else "float32")
         for place, vector in enumerate(vectors)
     ]
-    lengths = [varint(sum(len(part) for part in parts)) for parts in encoded]
-    return b"".join([*lengths, *(part for parts in encoded for part in parts)])
+    lengths = b"".join(varint(vector.size if vector else 0) for vector in encoded)
+    parts = chain([lengths], *(vector.parts for vector in encoded if vector))
+    size = len(lengths) + sum(vector.size for vector in encoded if vector)
+    return b"".join(parts) if size <= PIECE_BYTES else spooled(parts, size)
 
 
-def _unpack(data: bytes | memoryview, like: ServerState, most_values: int | None = None) -> list[Entries | None]:
+def _unpack(data: Bytes, like: ServerState, most_values: int | None = None) -> list[Entries | Blocks | None]:
     reader = Reader(data)
     lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
-    if sum(lengths) != len(reader.rest):
-        raise DecodeError(f"{len(reader.rest)} bytes of vectors where the lengths add up to {sum(lengths)}")
+    if sum(lengths) != reader.left:
+        raise DecodeError(f"{reader.left} bytes of vectors where the lengths add up to {sum(lengths)}")
     expected = {"model": like.model, "control": like.control, "buffers": like.buffers}
     expected["average"] = like.model if lengths[-1] else None
-    return [
-        _vector(name, reader.take(length, name), expected[name], most_values if name == "model" else None)
-        for name, length in zip(VECTORS, lengths, strict=True)
-    ]
+    vectors = []
+    for name, length in zip(VECTORS, lengths, strict=True):
+        try:
+            most = most_values if name == "model" else None
+            vector = _vector(reader.section(length, name), expected[name], most)
+            in_file = isinstance(data, Spool)
+            vectors.append(vector.entries() if isinstance(vector, Blocks) and not in_file else vector)
+        except DecodeError as error:
+            raise DecodeError(f"{name}: {error}") from None
+    return vectors
 
 
-def _vector(name: str, data: memoryview, like: Tensor | None, most_values: int | None) -> Entries | None:
-    if bool(data) != (like is not None):
-        raise DecodeError(f"{name}: {len(data)} bytes, which does not go with this method and task")
-    if like is None:
-        return None
-    try:
-        return decode_entries(data, like.shape[-1], most_values)
-    except DecodeError as error:
-        raise DecodeError(f"{name}: {error}") from None
+def _vector(data: Reader, like: Tensor | None, most_values: int | None) -> Entries | Blocks | None:
+    if bool(data.left) != (like is not None):
+        raise DecodeError(f"{data.left} bytes, which does not go with this method and task")
+    return None if like is None else read_vector(data, like.shape[-1], most_values)
 
 
-def _dense(entries: Entries | None) -> Tensor | None:
-    return None if entries is None else entries.dense()
+def _dense(vector: Entries | Blocks | None) -> Tensor | None:
+    return None if vector is None else vector.dense()

@@ -5,12 +5,14 @@ Signs and exponents of a model's weights take few different values, the lower ha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from common.bytestream import DecodeError, Reader, inflate, memory_of
+from common.bytestream import DecodeError, Inflater, Reader
+from common.types import BLOCK
 
 PLANES = TOP, SECOND = 1, 2
 CODED_SHARE = 0.79  # of the bytes of many values, about
@@ -27,31 +29,81 @@ def estimated_bytes(count: int, width: int) -> float:
     return count * width * (CODED_SHARE if count >= SHORTEST else 1)
 
 
-def split(values: Values, width: int) -> tuple[int, list[bytes | memoryview]]:
+def split(values: Values, width: int) -> tuple[int, list[NDArray[Any]]]:
     """Return which planes are worth to be Huffman-coded, and the planes; if none is, the values whole."""
-    whole: NDArray[Any] = values if width == 4 else (values.view(np.uint32) >> 16).astype(np.uint16)
-    columns = whole.view(np.uint8).reshape(-1, width)
-    worth_it = TOP * _is_worth_it(columns[:, -1]) | SECOND * _is_worth_it(columns[:, -2])
+    columns, halves = values.view(np.uint8), values.view(np.uint16)
+    top, second = columns[3::4], columns[2::4]
+    worth_it = TOP * _is_worth_it(top) | SECOND * _is_worth_it(second)
     if not worth_it:
-        return worth_it, [memory_of(whole)]
-    planes = [columns[:, -1], columns[:, -2]] + ([whole.view(np.uint16)[::2]] if width == 4 else [])
-    return worth_it, [memory_of(np.ascontiguousarray(plane)) for plane in planes]
+        return worth_it, [values if width == 4 else halves[1::2]]
+    return worth_it, [top, second] + ([halves[::2]] if width == 4 else [])
 
 
-def read_values(reader: Reader, lengths: dict[int, int], count: int, width: int) -> Values:
-    """Read as many finite values; `lengths` are those of the planes that are coded."""
-    if not lengths:
-        values = _from_whole(reader.take(count * width, "values"), width)
-    else:
-        top, second = (_plane(reader, lengths.get(flag), count) for flag in PLANES)
+def read_blocks(reader: Reader, lengths: dict[int, int], count: int, width: int) -> Iterator[Values]:
+    """Return as many finite values, in blocks; `lengths` are those of the planes that are coded.
+
+    Where they are is found at once, what they are when it is asked for.
+    """
+    return _finite(Planes(reader, lengths, count, width) if lengths else Whole(reader, count, width), count)
+
+
+class Whole:
+    """Values one after the other."""
+
+    def __init__(self, reader: Reader, count: int, width: int) -> None:
+        self._section = reader.section(count * width, "values")
+        self._width = width
+
+    def take(self, count: int) -> Values:
+        """Return the next values."""
+        data = self._section.take(count * self._width, "values")
+        if self._width == 4:
+            return np.frombuffer(data, np.float32)
+        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+    def end(self) -> None:
+        """Do nothing: the section is as long as its values."""
+
+
+class Planes:
+    """Values by their bytes: the top ones, the second ones, the two lower ones."""
+
+    def __init__(self, reader: Reader, lengths: dict[int, int], count: int, width: int) -> None:
+        self._count = count
+        self._upper = [_plane(reader, lengths.get(flag), count) for flag in PLANES]
+        self._lower = reader.section(2 * count, "low halves") if width == 4 else None
+
+    def take(self, count: int) -> Values:
+        """Return the next values."""
         values = np.empty(count, np.float32)
-        columns = values.view(np.uint8).reshape(-1, 4)
-        columns[:, 3], columns[:, 2] = top, second
-        low = np.frombuffer(reader.take(2 * count, "low halves"), np.uint16) if width == 4 else 0
-        values.view(np.uint16)[::2] = low
-    if not np.isfinite(values).all():
-        raise DecodeError("values that are not finite")
-    return values
+        columns, halves = values.view(np.uint8), values.view(np.uint16)
+        for place, plane in zip((3, 2), self._upper, strict=True):
+            data = plane.take(count, "a plane")
+            if len(data) != count:
+                raise DecodeError(f"a plane of fewer bytes than the {self._count} values")
+            columns[place::4] = np.frombuffer(data, np.uint8)
+        halves[::2] = np.frombuffer(self._lower.take(2 * count, "low halves"), np.uint16) if self._lower else 0
+        return values
+
+    def end(self) -> None:
+        """Refuse planes that go on."""
+        for plane in self._upper:
+            if isinstance(plane, Inflater):
+                plane.end(self._count, "a plane")
+
+
+def _finite(source: Whole | Planes, count: int) -> Iterator[Values]:
+    for start in range(0, count, BLOCK):
+        values = source.take(min(BLOCK, count - start))
+        if not np.isfinite(values).all():
+            raise DecodeError("values that are not finite")
+        yield values
+    source.end()
+
+
+def _plane(reader: Reader, length: int | None, count: int) -> Reader | Inflater:
+    section = reader.section(count if length is None else length, "a plane")
+    return section if length is None else Inflater(section)
 
 
 def _is_worth_it(plane: NDArray[np.uint8]) -> bool:
@@ -60,19 +112,3 @@ def _is_worth_it(plane: NDArray[np.uint8]) -> bool:
     counts = np.bincount(plane[:: -(-plane.size // SAMPLE)])
     shares = counts[counts > 0] / counts.sum()
     return bool(-(shares * np.log2(shares)).sum() < MOST_BITS_A_BYTE)
-
-
-def _plane(reader: Reader, length: int | None, count: int) -> NDArray[np.uint8]:
-    if length is None:
-        return np.frombuffer(reader.take(count, "a plane"), np.uint8)
-    plain = inflate(reader.take(length, "a plane"), count, "a plane")
-    if len(plain) != count:
-        raise DecodeError(f"a plane of {len(plain)} bytes for {count} values")
-    return np.frombuffer(plain, np.uint8)
-
-
-def _from_whole(data: memoryview, width: int) -> Values:
-    if width == 2:
-        return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
-    values = np.frombuffer(data, np.float32)
-    return values if values.flags.writeable and values.flags.aligned else values.copy()

@@ -5,6 +5,7 @@ A model is one flat float32 vector (last dimension d). Any leading dimensions ar
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -17,6 +18,10 @@ from common.ledger import Ledger
 
 Precision = Literal["float32", "bfloat16"]
 
+Places = NDArray[np.int32]
+Block = tuple[slice | Places, NDArray[np.float32]]  # where, and what is there
+
+BLOCK = 1 << 16  # entries that are dealt with at a time: they stay in the cache
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
 
 
@@ -55,8 +60,14 @@ class Entries:
     """A vector by its entries: those at some places, all others being zero, or all."""
 
     size: int
-    places: NDArray[np.int32] | None  # increasing; None: all
+    places: Places | None  # increasing; None: all
     values: NDArray[np.float32]
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the entries part by part."""
+        for start in range(0, self.values.size, BLOCK):
+            here = slice(start, start + BLOCK)
+            yield here if self.places is None else self.places[here], self.values[here]
 
     def dense(self) -> Tensor:
         """Return the vector; where all entries are given, it shares their memory."""
@@ -68,12 +79,44 @@ class Entries:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReceivedUpload:
-    """An upload as the server reads it: only what was sent takes memory."""
+class Blocks:
+    """A vector whose entries are all given, read block by block whenever it is wanted."""
 
-    model: Entries
-    control_change: Entries | None = None
-    buffers: Entries | None = None
+    size: int
+    read: Callable[[], Iterator[NDArray[np.float32]]]  # may find at any block that it cannot be read
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the entries part by part."""
+        start = 0
+        for values in self.read():
+            yield slice(start, start + values.size), values
+            start += values.size
+
+    def entries(self) -> Entries:
+        """Return the vector in memory."""
+        return Entries(size=self.size, places=None, values=joined(self.read(), self.size))
+
+    def dense(self) -> Tensor:
+        """Return the vector."""
+        return self.entries().dense()
+
+
+def joined(blocks: Iterable[NDArray[np.float32]], size: int) -> NDArray[np.float32]:
+    """Return blocks one after the other, of which no second copy is made."""
+    values, start = np.empty(size, np.float32), 0
+    for block in blocks:
+        values[start : start + block.size] = block
+        start += block.size
+    return values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedUpload:
+    """An upload as the server reads it: only what was sent takes memory, and of a file no more than a block."""
+
+    model: Entries | Blocks
+    control_change: Entries | Blocks | None = None
+    buffers: Entries | Blocks | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,6 +18,7 @@ from common import payload
 from common.bytestream import DecodeError
 from common.experiment import Experiment, load_experiment
 from common.flower import PIECE_BYTES
+from common.spool import Spool
 from common.types import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
@@ -27,6 +28,7 @@ _RUN = "run"  # what a client's memory belongs to
 _VECTORS = "vectors"
 _PAYLOAD = "payload"
 _CONFIG = "proxskip"
+_DTYPE, _STYPE = "uint8", "proxskip"
 _METRICS = "metrics"
 _COUNTED = "counted"
 _RECENTRING = "recentring"
@@ -228,19 +230,19 @@ def unpack_evaluation(content: RecordDict) -> float:
 def payload_bytes(content: RecordDict | ArrayRecord) -> int:
     """Return the size of the encoded vectors in a message."""
     arrays = content if isinstance(content, ArrayRecord) else _record(content, _VECTORS, ArrayRecord)
-    return sum(len(array.data) for array in arrays.values())
+    return sum(len(_bytes_of(array)) for array in arrays.values())
 
 
-def cut(content: RecordDict) -> tuple[RecordDict, bytes]:
+def cut(content: RecordDict) -> tuple[RecordDict, bytes | Spool]:
     """Return a message's content with no more than the first piece of its payload, and the whole payload."""
     array = _payload_of(content)
     if array is None:
         return content, b""
-    data = array.data
+    data = _bytes_of(array)
     return _with_payload(content, _array(data[:PIECE_BYTES], len(data))), data
 
 
-def piece(data: bytes, number: int) -> bytes:
+def piece(data: bytes | Spool, number: int) -> bytes:
     """Return one piece of a payload, counted from 0."""
     return data[number * PIECE_BYTES : (number + 1) * PIECE_BYTES]
 
@@ -257,7 +259,7 @@ def payload_size(content: RecordDict) -> int:
 
 
 class Assembly:
-    """The content of a message whose payload comes in pieces, put together in place."""
+    """The content of a message whose payload comes in pieces: put together in a file, as it is large."""
 
     def __init__(self, content: RecordDict) -> None:
         self._content = content
@@ -265,26 +267,38 @@ class Assembly:
         array = _payload_of(content)
         if array is not None and len(array.data) > PIECE_BYTES:
             raise MessageError(f"a first piece of {len(array.data)} bytes")
-        self._data = bytearray()
+        self._spool: Spool | None = None
         if array is not None and self.missing:
-            self._data = bytearray(array.shape[0])
-            self._data[: len(array.data)] = array.data
+            self._spool = Spool(array.shape[0])
+            self._spool.write(0, array.data)
 
     def add(self, number: int, data: bytes) -> None:
         """Put in a piece."""
         start = number * PIECE_BYTES
-        if number not in self.missing or len(data) != min(PIECE_BYTES, len(self._data) - start):
+        spool = self._spool if number in self.missing else None
+        if spool is None or len(data) != min(PIECE_BYTES, len(spool) - start):
             raise MessageError(f"a piece {number} of {len(data)} bytes, where that was not expected")
-        self._data[start : start + len(data)] = data
+        spool.write(start, data)
         self.missing.discard(number)
 
     def content(self) -> RecordDict:
         """Return the content with the whole payload."""
-        if not self._data:
-            return self._content
-        array = _array(b"-", len(self._data))  # Flower refuses an empty one
-        array.data = cast(bytes, self._data)  # without a copy: it is only read
-        return _with_payload(self._content, array)
+        return _with_payload(self._content, SpooledArray(self._spool)) if self._spool else self._content
+
+
+class SpooledArray(Array):
+    """A payload in a file, which Flower sees as bytes if it asks for them: for nodes and servers of its own."""
+
+    __qualname__ = Array.__qualname__  # it goes over the wire, and is looked up there
+
+    def __init__(self, spool: Spool) -> None:
+        self.dtype, self.shape, self.stype = _DTYPE, (len(spool),), _STYPE
+        self.spool = spool
+
+    @property
+    def data(self) -> bytes:  # type: ignore[override] # nobody sets it
+        """Return all bytes."""
+        return self.spool[:]
 
 
 def _payload_of(content: RecordDict) -> Array | None:
@@ -300,18 +314,24 @@ def _with_payload(content: RecordDict, array: Array) -> RecordDict:
 
 
 def _array(data: bytes, size: int) -> Array:
-    return Array(dtype="uint8", shape=(size,), stype="proxskip", data=data)
+    return Array(dtype=_DTYPE, shape=(size,), stype=_STYPE, data=data)
 
 
-def _record_of(data: bytes) -> ArrayRecord:
-    return ArrayRecord({_PAYLOAD: _array(data, len(data))})
+def _record_of(data: bytes | Spool) -> ArrayRecord:
+    arrays = ArrayRecord()
+    arrays[_PAYLOAD] = SpooledArray(data) if isinstance(data, Spool) else _array(data, len(data))
+    return arrays
 
 
-def _payload_in(arrays: ArrayRecord) -> bytes:
+def _payload_in(arrays: ArrayRecord) -> bytes | Spool:
     array = arrays.get(_PAYLOAD)
     if array is None:
         raise MessageError("a message without a payload")
-    return array.data
+    return _bytes_of(array)
+
+
+def _bytes_of(array: Array) -> bytes | Spool:
+    return array.spool if isinstance(array, SpooledArray) else array.data
 
 
 def _state(arrays: ArrayRecord, like: ServerState) -> tuple[ServerState, Tensor | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import time
 from pathlib import Path
@@ -77,6 +78,7 @@ EvictAfter = Annotated[
     int | None,
     typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
 ]
+LargestNorm = Annotated[float, typer.Option(min=0.0, help="refuse an upload whose model has a larger norm")]
 EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
@@ -172,6 +174,7 @@ def run(
     minimum_clients: MinimumClients = None,
     deadline_seconds: DeadlineSeconds = 3600.0,
     evict_after: EvictAfter = None,
+    largest_norm: LargestNorm = math.inf,
     evaluate_on_clients: EvaluateOnClients = False,
     audit_every: AuditEvery = None,
     settings: Settings = None,
@@ -191,6 +194,7 @@ def run(
         minimum_clients=minimum_clients,
         deadline_seconds=deadline_seconds,
         evict_after_rounds=evict_after,
+        largest_norm=largest_norm,
         evaluate_on_clients=evaluate_on_clients,
         audit_every_rounds=audit_every,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class Terms:
     minimum_clients: int | None = None  # all
     deadline_seconds: float = 3600.0
     evict_after_rounds: int | None = None  # never
+    largest_norm: float = math.inf
     evaluate_on_clients: bool = False
     audit_every_rounds: int | None = None  # never
 
@@ -66,6 +68,7 @@ class Federation:
             minimum_clients=terms.minimum_clients,
             deadline_seconds=terms.deadline_seconds,
             evict_after_rounds=terms.evict_after_rounds,
+            largest_norm=terms.largest_norm,
             evaluate_on_clients=terms.evaluate_on_clients,
             audit_every_rounds=terms.audit_every_rounds,
             resume_from=resume_from.checkpoint if resume_from else None,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from flwr.app import Error, Message, RecordDict
 
 from common.flower import CLIENT_FAILED
+from common.spool import Spool, SpoolError
 from common.wire import Assembly, payload_size
 
 LARGEST_REPLY_BYTES = 16 << 20  # unless a strategy knows better
@@ -81,7 +83,9 @@ class PostOffice:
     def __init__(self) -> None:
         self._boxes: dict[int, Mailbox] = {}
         self._changed = threading.Condition()
-        self._payloads: dict[str, tuple[int, bytes]] = {}  # message id -> the node it is for, all of its payload
+        self._payloads: dict[
+            str, tuple[int, bytes | Spool]
+        ] = {}  # message id -> the node it is for, all of its payload
         self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
         self._complete: dict[str, Parcel] = {}
         self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
@@ -120,14 +124,14 @@ class PostOffice:
             box.put(None)
         self._announce()
 
-    def send(self, message: Message, payload: bytes) -> None:
+    def send(self, message: Message, payload: bytes | Spool) -> None:
         """Hand a message to the node's next pull, and keep the payload at hand until it is answered."""
         node_id = message.metadata.dst_node_id
         with self._changed:
             self._payloads[message.metadata.message_id] = (node_id, payload)
         self.box(node_id).put(message)
 
-    def payload_for(self, node_id: int, message_id: str) -> bytes | None:
+    def payload_for(self, node_id: int, message_id: str) -> bytes | Spool | None:
         """Return the payload of a message to this node that is not answered yet."""
         owner, payload = self._payloads.get(message_id, (None, None))
         return payload if owner == node_id else None
@@ -140,16 +144,27 @@ class PostOffice:
             asked = self.payload_for(node_id, answered)
             if asked is None or message.metadata.src_node_id != node_id:
                 return False
-            if payload_size(content) > self.largest_reply_bytes:
-                message, content = self._refusal(node_id, answered, payload_size(content)), RecordDict()
-            self._parcels[answered] = Parcel(message, Assembly(content))
+            size = payload_size(content)
+            if size > self.largest_reply_bytes:
+                why = f"a reply of {size} bytes where at most {self.largest_reply_bytes} were expected"
+                self._refuse(node_id, answered, why)
+            else:
+                with self._refusal_where_full(node_id, answered):
+                    self._parcels[answered] = Parcel(message, Assembly(content))
             self._finish(answered)
         return True
 
-    def _refusal(self, node_id: int, answered: str, size: int) -> Message:
-        """Return what the strategy gets in place of a reply that is too large: asked again, it would be so again."""
-        why = f"a reply of {size} bytes where at most {self.largest_reply_bytes} were expected"
-        return Message(Error(CLIENT_FAILED, why), reply_to=self._boxes[node_id].message(answered))
+    def _refuse(self, node_id: int, answered: str, why: str) -> None:
+        """Put a refusal in the place of a reply for which there is no room: asked again, there would be none again."""
+        refusal = Message(Error(CLIENT_FAILED, why), reply_to=self._boxes[node_id].message(answered))
+        self._parcels[answered] = Parcel(refusal, Assembly(RecordDict()))
+
+    @contextmanager
+    def _refusal_where_full(self, node_id: int, answered: str) -> Iterator[None]:
+        try:
+            yield
+        except SpoolError as error:
+            self._refuse(node_id, answered, str(error))
 
     def receive_piece(self, node_id: int, answered: str, number: int, content: bytes) -> bool:
         """Take a further piece of a reply; say whether it was expected."""
@@ -157,7 +172,8 @@ class PostOffice:
             parcel = self._parcels.get(answered)
             if parcel is None or self.payload_for(node_id, answered) is None:
                 return False
-            parcel.assembly.add(number, content)
+            with self._refusal_where_full(node_id, answered):
+                parcel.assembly.add(number, content)
             self._finish(answered)
         return True
 

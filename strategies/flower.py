@@ -8,23 +8,26 @@ message says of which round the client's upload was counted last.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from common.aggregate import ControlSum, RunningMean
+from common.bytestream import DecodeError
 from common.divergence import refuse_divergence
 from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED, CLIENT_FORGOT
 from common.ledger import Ledger
 from common.payload import largest_bytes
+from common.shelf import Shelf
 from common.sparsity import density_of
 from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
@@ -95,10 +98,10 @@ class AlgorithmStrategy(Strategy):
 
     A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
     asked for again. A client that was counted in none of `evict_after_rounds` rounds is given up, and comes back as a
-    new one. `on_round` is called with every round's record, before anything of the next one is sent, and
-    `on_recentring` where the ledger has changed between two rounds: if they keep `checkpoint`, a new strategy can go on
-    from there. `say` hears what an operator should know. What clients do is in the experiment alone: the ConfigRecords
-    that Flower's interface passes along are not sent.
+    new one. An upload with a model beyond `largest_norm` is refused. `on_round` is called with every round's record,
+    before anything of the next one is sent, and `on_recentring` where the ledger has changed between two rounds: if
+    they keep `checkpoint`, a new strategy can go on from there. `say` hears what an operator should know. What clients
+    do is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class AlgorithmStrategy(Strategy):
         minimum_clients: int | None = None,
         deadline_seconds: float | None = None,
         evict_after_rounds: int | None = None,
+        largest_norm: float = math.inf,
         evaluate_on_clients: bool = False,
         audit_every_rounds: int | None = None,
         resume_from: Checkpoint | None = None,
@@ -120,11 +124,13 @@ class AlgorithmStrategy(Strategy):
             raise UserError(f"a round cannot have at least {minimum_clients} of {experiment.clients} clients")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
-        self.state = self.algorithm.initial_state(initial)
+        self._shelf = Shelf()
+        self.state = self._shelf.keep_state(self.algorithm.initial_state(initial))
         self.roster = Roster(experiment.clients, say)
         self._minimum_clients = minimum_clients or experiment.clients
         self._deadline_seconds = deadline_seconds
         self._evict_after_rounds = evict_after_rounds
+        self._largest_norm = largest_norm
         self._evaluate_on_clients = evaluate_on_clients
         self._audit_every_rounds = audit_every_rounds
         self._on_round = on_round
@@ -140,8 +146,12 @@ class AlgorithmStrategy(Strategy):
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
         if resume_from is not None:
-            self.state, self._rounds_done = resume_from.state, resume_from.round
-            self._ledger, self._bits_up = resume_from.ledger, resume_from.bits_up
+            self.state, self._rounds_done = self._shelf.keep_state(resume_from.state), resume_from.round
+            averages = {
+                one: self.state.model if average is resume_from.state.model else self._shelf.keep(average)
+                for one, average in resume_from.ledger.averages.items()
+            }
+            self._ledger, self._bits_up = replace(resume_from.ledger, averages=averages), resume_from.bits_up
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -175,7 +185,7 @@ class AlgorithmStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode and add each upload as it comes; the next state, or None where too few were counted."""
-        tally = self._tally = Tally()
+        tally = self._tally = Tally(RunningMean(self._largest_norm))
         for reply in replies:
             self._count(reply, self._asked.get(reply.metadata.reply_to_message_id, ""), server_round)
             del reply  # an upload may be large: it is gone before the next one comes
@@ -183,7 +193,9 @@ class AlgorithmStrategy(Strategy):
             return None, None
         plan = self.experiment.plan(server_round)
         participation = len(tally.counted) / len(self._ledger.counted.keys() | set(tally.counted))
-        self.state = self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation)
+        mean = tally.mean.mean()
+        self.state = self._shelf.keep_state(self.algorithm.aggregate(plan, self.state, mean, participation))
+        del mean
         self._ledger = self._ledger.after_round(server_round, tally.counted, self.state.model)
         self._arrays = None  # the old ones are gone before there are new ones
         return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
@@ -222,7 +234,8 @@ class AlgorithmStrategy(Strategy):
         if isinstance(grid, PromptGrid):
             grid.limit_replies(largest_bytes(self.state))
         if initial_arrays is not self._arrays:
-            self.state, self._arrays = unpack_state(initial_arrays, self.state), initial_arrays
+            self.state = self._shelf.keep_state(unpack_state(initial_arrays, self.state))
+            self._arrays = initial_arrays
         del initial_arrays
         result = Result()
         deadline = self._deadline_seconds or timeout
@@ -355,7 +368,9 @@ class AlgorithmStrategy(Strategy):
             one: names.get(message.metadata.dst_node_id, "")
             for one, message in zip(grid.push_messages(messages), messages, strict=True)
         }
+        del messages  # they may be large
         waiting = self._asked.keys() - {""}
+        self._shelf.let_go()
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
         while waiting and (left := end - time.monotonic()) > 0:
             replies = list(grid.pull_messages(waiting))
@@ -396,11 +411,10 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-        except MessageError as error:
+            if name not in self._tally.counted:
+                self._tally.add(report)
+        except (MessageError, DecodeError) as error:
             self._tally.refused[name] = str(error)
-            return
-        if name not in self._tally.counted:
-            self._tally.add(report)
 
     def _report(
         self,

@@ -191,7 +191,7 @@ def test_a_value_that_is_not_rounded_is_not_sent_as_if_it_were() -> None:
         ("03 01 05 ff ff ff ff ff 00 00 00 c0", "gaps: cannot be inflated"),
         ("03 02 04 fb cf 0c 00 00 00 00 c0 00 00 00 c0", "1 places for 2 values"),
         ("00 00 00 80 3f", "bytes of values"),
-        ("09 01 05 04 63 00 00 00 00 00", "a plane"),
+        ("09 01 05 04 63 00 00 00 00 00 00 00", "a plane"),
     ],
 )
 def test_the_decoder_says_what_is_wrong(body: str, reason: str) -> None:
@@ -225,6 +225,7 @@ def test_an_inflate_bomb_is_refused_before_it_unfolds(form: int) -> None:
     stream = zlib.compressobj(9, zlib.DEFLATED, -15)
     bomb = stream.compress(bytes(200 << 20)) + stream.flush()
     body = bytes([form]) + varint(40) + varint(len(bomb)) + (b"\xff" * 5 + bytes(3) if form == 9 else b"") + bomb
+    body += bytes(3 * 40)  # the other planes
     data = body + zlib.crc32(body).to_bytes(4, "little")
     tracemalloc.start()
     with pytest.raises(DecodeError, match="more than the expected"):

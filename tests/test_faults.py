@@ -50,7 +50,7 @@ class Trial:
         evict_after_rounds: int | None = None,
     ) -> None:
         run = Run(experiment=experiment, name="trial")
-        self.clients = {index + 1: LoopbackClient(index, CLIENTS, state, run) for index in range(CLIENTS)}
+        self.clients = {index + 1: LoopbackClient(index, state, run) for index in range(CLIENTS)}
         self.grid = LoopbackGrid(dict(self.clients), fate)
         self.records: list[RoundRecord] = []
         self.said: list[str] = []

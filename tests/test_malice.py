@@ -66,6 +66,7 @@ TRICKS: dict[str, Callable[[int], RecordDict]] = {
     "lengths add up": lambda number: payload(np.random.default_rng(1).bytes(1000), number),
     "a reply of 100000 bytes where at most": lambda number: payload(bytes(100_000), number),
     "checksum": damaged,
+    "norm is beyond 100": lambda number: report(number, sparse(1e6)),
 }
 
 
@@ -141,6 +142,7 @@ def run_with(fleet: Fleet, key: Path, tricks: list[Trick], rounds: int) -> tuple
         load(experiment).initial_state(),
         minimum_clients=2,
         deadline_seconds=60,
+        largest_norm=100.0,
         on_round=records.append,
         say=lambda _: None,
     )

@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from common import wire
 from common.experiment import load_experiment
-from common.types import RoundPlan, ServerState, Upload
+from common.types import Entries, RoundPlan, ServerState, Upload
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
 STATE = ServerState(model=torch.tensor([0.0, -1.5, 0.0, 3.0]))
@@ -42,7 +42,9 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
     report = wire.Report(client="a", round=3, seconds=0.5, upload=Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])))
     content = wire.pack_report(report, "float32")
-    assert wire.unpack_report(content, STATE, most_values=2).upload.model.places is not None
+    model = wire.unpack_report(content, STATE, most_values=2).upload.model
+    assert isinstance(model, Entries)
+    assert model.places is not None
     with pytest.raises(wire.MessageError, match="model: 2 values where at most 1"):
         wire.unpack_report(content, STATE, most_values=1)
 
