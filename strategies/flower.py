@@ -51,6 +51,7 @@ SHORTEST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.5  # before a round is asked for again
 LONGEST_PAUSE_SECONDS = 30.0
+RETURN_SECONDS = 60.0  # a client that lost the server tries again in less
 FORGOT = "has lost its control variate"
 
 
@@ -239,8 +240,10 @@ class AlgorithmStrategy(Strategy):
         del initial_arrays
         result = Result()
         deadline = self._deadline_seconds or timeout
-        if self._rounds_done < num_rounds:
+        if not self._rounds_done:
             self.roster.gather(grid, self.experiment.clients)
+        elif self._rounds_done < num_rounds:  # most are on their way back, but one may be gone for good
+            self.roster.gather(grid, len(self._ledger.counted), self._minimum_clients, RETURN_SECONDS)
         for number in range(self._rounds_done + 1, num_rounds + 1):
             started, traffic = time.perf_counter(), _traffic(grid)
             density_down = density_of(self.state.model).item()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
@@ -69,12 +70,12 @@ class Roster:
             if node not in self._doubles:
                 self._welcome(node, reply, grid)
 
-    def gather(self, grid: Grid, count: int) -> None:
-        """Wait until that many clients are there, and say who is missing while they are not."""
-        next_notice = time.monotonic() + 1.0
+    def gather(self, grid: Grid, count: int, least: int = 0, patience_seconds: float = math.inf) -> None:
+        """Wait until that many clients are there, or after a while so many at least, and say who is missing."""
+        next_notice, end = time.monotonic() + 1.0, time.monotonic() + patience_seconds
         while True:
             self.update(grid)
-            if len(self.nodes) >= count:
+            if len(self.nodes) >= (count if time.monotonic() < end else least):
                 return
             if time.monotonic() >= next_notice:
                 next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES

@@ -14,7 +14,7 @@ from hypothesis import strategies as given_by
 from bench.loopback import Fate, LoopbackClient, LoopbackGrid
 from common.experiment import Experiment, load_experiment
 from common.ledger import Ledger
-from common.types import RoundRecord
+from common.types import Checkpoint, RoundRecord
 from common.wire import Run
 from strategies.flower import AlgorithmStrategy
 from tests.processes import load
@@ -48,6 +48,7 @@ class Trial:
         after: Mapping[int, Callable[[Trial], None]] | None = None,
         minimum_clients: int | None = None,
         evict_after_rounds: int | None = None,
+        resume_from: Checkpoint | None = None,
     ) -> None:
         run = Run(experiment=experiment, name="trial")
         self.clients = {index + 1: LoopbackClient(index, state, run) for index in range(CLIENTS)}
@@ -63,6 +64,7 @@ class Trial:
             say=self.said.append,
             minimum_clients=minimum_clients,
             evict_after_rounds=evict_after_rounds,
+            resume_from=resume_from,
         )
 
     def _on_round(self, record: RoundRecord) -> None:
@@ -172,3 +174,29 @@ def test_a_ledger_keeps_what_members_have_not_settled() -> None:
     done = mended.delivered("a")
     assert (done.shift, done.awaiting) == (None, frozenset())
     assert left.without("a") == Ledger(recentrings=0)
+
+
+def test_a_run_goes_on_without_a_client_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a restart of the server nobody waits for it for ever, and the sum stays zero."""
+    monkeypatch.setattr("strategies.flower.RETURN_SECONDS", 0.2)
+
+    class CrashError(Exception):
+        """The server's end."""
+
+    def crash(_: Trial) -> None:
+        raise CrashError
+
+    def leave(trial: Trial) -> None:
+        del trial.grid.clients[VICTIM]
+
+    first = Trial(experiment_of(), tmp_path, after={3: leave, 5: crash}, minimum_clients=3, evict_after_rounds=3)
+    with pytest.raises(CrashError):
+        first.run()
+    second = Trial(
+        experiment_of(), tmp_path, minimum_clients=3, evict_after_rounds=3, resume_from=first.strategy.checkpoint
+    )
+    leave(second)
+    second.run()
+    assert [record.clients_counted for record in second.records] == [3] * 7
+    assert second.records[-1].control_sum_norm is not None
+    assert max(second.audits) < 1e-5
