@@ -88,17 +88,7 @@ def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experime
     A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name. A text of
     several lines is no name but the file's content itself: so a server tells its clients what it runs.
     """
-    if "\n" in name_or_path:
-        return _experiment(name_or_path, "the server's experiment", settings)
-    path = _find(name_or_path)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
-    return _experiment(text, str(path), settings)
-
-
-def _experiment(text: str, path: str, settings: Sequence[str]) -> Experiment:
+    text, path = _text(name_or_path)
     mapping = _parse(text, path)
     own_settings = _checked_own_settings(mapping, path)
     keys = [_apply(mapping, setting) for setting in settings]
@@ -108,6 +98,26 @@ def _experiment(text: str, path: str, settings: Sequence[str]) -> Experiment:
     experiment = read(Experiment, mapping, Source(path, frozenset(keys)))
     kind = experiment.schedule.kind or experiment.algorithm.default_schedule
     return replace(experiment, schedule=replace(experiment.schedule, kind=kind))
+
+
+def unresolved(name_or_path: str, settings: Sequence[str]) -> dict[str, Any]:
+    """Return what a file says, with settings in place, and nothing that an algorithm or a task would choose itself."""
+    text, path = _text(name_or_path)
+    mapping = _parse(text, path)
+    for setting in settings:
+        _apply(mapping, setting)
+    return mapping
+
+
+def _text(name_or_path: str) -> tuple[str, str]:
+    """Return the content of an experiment, and what to call it."""
+    if "\n" in name_or_path:
+        return name_or_path, "the server's experiment"
+    path = _find(name_or_path)
+    try:
+        return path.read_text(encoding="utf-8"), str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}") from None
 
 
 def _find(name_or_path: str) -> Path:

@@ -31,6 +31,7 @@ from server.progress import live_view
 from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.run_folder import RunFolder, next_free
 from server.simulate import SIMULATION, Simulation
+from server.tuning import TUNED, Search, Span, Trial, best_of, search
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
@@ -85,6 +86,10 @@ AuditEvery = Annotated[
 ]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
+Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
+Trials = Annotated[int, typer.Option(min=1, help="points that each algorithm is tried at")]
+SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 
 
@@ -242,6 +247,48 @@ def report(runs: RunPaths, output: Figure = Path("comparison.png"), paper_bits: 
     console.print(comparison_table(records, metric, as_sent=as_sent))
     draw_comparison(records, metric, as_sent=as_sent, title=", ".join(records), path=output)
     _say(f"figure: {output}")
+
+
+@app.command()
+def tune(
+    experiment: ExperimentName,
+    algorithms: Algorithms = None,
+    learning_rates: LearningRates = "1e-3:1",
+    periods: Periods = "4:128",
+    trials: Trials = 12,
+    seed: SearchSeed = 0,
+    settings: Settings = None,
+    output: Output = None,
+    data: Data = None,
+) -> None:
+    """Search step size and local steps of several algorithms at random, with the same points for all.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. A search that was interrupted
+    goes on where it was when it is called again with the same --output.
+    """
+    names = tuple(algorithms or plugins.available(Algorithm.plugin_package))
+    what = Search(
+        experiment=experiment,
+        settings=tuple(settings or []),
+        algorithms=names,
+        learning_rates=Span.read("--learning-rates", learning_rates),
+        periods=Span.read("--periods", periods),
+        trials=trials,
+        seed=seed,
+    )
+    folder = output or Path("runs") / f"{load_experiment(experiment, settings or []).name}-tuning"
+    found: list[Trial] = []
+    for trial in search(what, data, folder):
+        found.append(trial)
+        score = "diverged" if trial.score is None else f"{trial.score:.4f}"
+        _say(
+            f"{len(found)}/{len(names) * trials}: {trial.algorithm}, learning rate {trial.learning_rate:g}, "
+            f"period {trial.period:g}: {score}"
+        )
+    for name in names:
+        best = best_of(found, name)
+        _say(f"{name}: " + ("diverged everywhere" if best is None else f"{best.score:.4f} at trial {best.number}"))
+    _say(f"settings: {folder / TUNED}")
 
 
 @app.command("list")

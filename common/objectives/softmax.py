@@ -8,7 +8,7 @@ is the flattened (classes, features + 1) matrix; the last feature is a constant 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -80,7 +80,7 @@ class SoftmaxRegression(Objective):
 
 
 class SoftmaxProblem(Problem):
-    """Clients with labelled samples, a shared linear classifier, accuracy on a test set."""
+    """Clients with labelled samples, a shared linear classifier, accuracy on held-out sets: `test` and maybe others."""
 
     metric: ClassVar[str] = "test_accuracy"
     batched: ClassVar[bool] = True
@@ -90,7 +90,7 @@ class SoftmaxProblem(Problem):
         *,
         data_name: str,
         train: Sequence[Samples],
-        test: Samples,
+        held_out: Mapping[str, Samples],
         classes: int,
         ridge: float,
         seed: int,
@@ -104,14 +104,16 @@ class SoftmaxProblem(Problem):
         self._seed = seed
         self._device = device
         self._sample_weight = self.clients / sum(map(len, train))  # N / n
-        self._test_features = _with_bias(test.features).to(device)
-        self._test_labels = torch.from_numpy(test.labels).to(device)
+        self._held_out = {
+            part: (_with_bias(samples.features).to(device), torch.from_numpy(samples.labels).to(device))
+            for part, samples in held_out.items()
+        }
 
     def initial_state(self) -> ServerState:
         """Start where PyTorch starts a linear layer, as the paper does."""
-        inputs = self._test_features.shape[1]
-        bound = (inputs - 1) ** -0.5
-        uniform = torch.rand(inputs * self._classes, generator=torch_stream(self._seed, "initial model"))
+        inputs = self._train[0].features.shape[1]
+        bound = inputs**-0.5
+        uniform = torch.rand((inputs + 1) * self._classes, generator=torch_stream(self._seed, "initial model"))
         return ServerState(model=(2 * uniform - 1) * bound)
 
     def objective(self, clients: Sequence[int]) -> Objective:
@@ -125,10 +127,10 @@ class SoftmaxProblem(Problem):
         )
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
-        """Return the accuracy on the test set."""
-        scores = self._test_features @ state.model.to(self._device).reshape(self._classes, -1).T
-        right = int((scores.argmax(-1) == self._test_labels).sum())
-        return {"test_accuracy": right / len(self._test_labels)}
+        """Return the accuracy on the test set, and on the validation set where there is one."""
+        weights = state.model.to(self._device).reshape(self._classes, -1)
+        right = {part: (inputs @ weights.T).argmax(-1) == labels for part, (inputs, labels) in self._held_out.items()}
+        return {f"{part}_accuracy": int(hits.sum()) / len(hits) for part, hits in right.items()}
 
 
 def _with_bias(features: NDArray[np.float32]) -> Tensor:

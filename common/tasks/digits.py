@@ -46,7 +46,7 @@ class Digits(Task):
         return SoftmaxProblem(
             data_name="scikit-learn digits",
             train=[train.take(part) for part in parts],
-            test=test,
+            held_out={"test": test},
             classes=CLASSES,
             ridge=self.ridge,
             seed=seed,

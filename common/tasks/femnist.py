@@ -49,6 +49,7 @@ class Femnist(Task):
     source: Literal["auto", "femnist", "mnist_by_writer"] = "auto"  # auto: FEMNIST if it is there
     classes: Annotated[int, Range(at_least=2, at_most=62)] = 10  # 10: digits only; 62: letters too (FEMNIST)
     ridge: Annotated[float, Range(at_least=0)] = 1e-4  # alpha
+    validation_writers: Annotated[int, Range(at_least=0)] = 50  # at most: other writers than the clients, to tune with
 
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> SoftmaxProblem:
         """Read the images and take `clients` writers at random."""
@@ -57,10 +58,15 @@ class Femnist(Task):
         if clients > len(present):
             raise UserError(f"clients = {clients}: {images.name} has {len(present)} writers")
         chosen = np.sort(stream(seed, "writers").choice(present, clients, replace=False))
+        others = np.setdiff1d(present, chosen)
+        validating = stream(seed, "validation").permutation(others)[: self.validation_writers]
+        held_out = {"test": images.test}
+        if len(validating):
+            held_out["validation"] = images.train.take(np.isin(images.writers, validating))
         return SoftmaxProblem(
             data_name=images.name,
             train=[images.train.take(images.writers == writer) for writer in chosen],
-            test=images.test,
+            held_out=held_out,
             classes=self.classes,
             ridge=self.ridge,
             seed=seed,
