@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from flwr.app import Message, MessageType
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -50,7 +51,12 @@ def _run(seed: int, lost: float, kind: type[Participant]) -> list[tuple[float, f
     run = Run(experiment=experiment, name="faults")
     chance = random.Random(seed)  # noqa: S311 - no secret
     clients = {index + 1: LoopbackClient(index, None, run, kind) for index in range(experiment.clients)}
-    grid = LoopbackGrid(clients, lambda _: Fate.ANSWER_LOST if chance.random() < lost else Fate.ANSWERED)
+
+    def fate(message: Message) -> Fate:
+        trains = message.metadata.message_type == MessageType.TRAIN
+        return Fate.ANSWER_LOST if trains and chance.random() < lost else Fate.ANSWERED
+
+    grid = LoopbackGrid(clients, fate)
     curve: list[tuple[float, float]] = []
 
     def on_round(record: RoundRecord) -> None:

@@ -35,12 +35,14 @@ class Fate(Enum):
 class LoopbackClient:
     """A client that may be killed: what is not on its disk is then gone."""
 
-    def __init__(self, index: int, state: Path | None, run: Run, kind: type[Participant] = Participant) -> None:
+    def __init__(
+        self, index: int, state: Path | None, run: Run, kind: type[Participant] = Participant, name: str = ""
+    ) -> None:
         self._participant: Participant | None = None
         self._kind = kind
         self._run = run
         self._station = Station(
-            name=f"client-{index}",
+            name=name or f"client-{index}",
             part=Part(index, run.experiment.clients),
             data=DataFolder.choose(None),
             device=torch.device("cpu"),
@@ -64,9 +66,9 @@ class LoopbackClient:
 
 
 class LoopbackGrid(Grid):
-    """A Flower grid whose nodes are clients in this process; `fate` decides of every order to train."""
+    """A Flower grid whose nodes are clients in this process; `fate` decides of every message but the first question."""
 
-    def __init__(self, clients: dict[int, LoopbackClient], fate: Callable[[int], Fate]) -> None:
+    def __init__(self, clients: dict[int, LoopbackClient], fate: Callable[[Message], Fate]) -> None:
         self.clients = clients
         self._fate = fate
         self._replies: dict[str, Message] = {}
@@ -112,7 +114,7 @@ class LoopbackGrid(Grid):
         node = message.metadata.dst_node_id
         message.metadata.__dict__["_message_id"] = uuid4().hex
         client = self.clients[node]
-        fate = self._fate(node) if message.metadata.message_type == MessageType.TRAIN else Fate.ANSWERED
+        fate = Fate.ANSWERED if message.metadata.message_type == MessageType.QUERY else self._fate(message)
         reply = None
         if fate not in (Fate.LOST, Fate.KILLED):
             reply = client.answer(message)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from common.codec import decode, encode
-from common.durable import read_durable, write_durably
+from common.durable import read_durable, write_durably, writing
 from common.errors import UserError
 from common.types import ClientMemory, Pending, RoundPlan, Upload
 
@@ -23,12 +23,17 @@ def identity_of(folder: Path | None, client: str) -> str:
         return new
     path = folder / f"{client}.identity"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_text(new, encoding="utf-8")
         return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        pass
     except OSError as error:
-        raise UserError(f"cannot keep the client's identity in {path}: {error}") from None
+        raise UserError(f"cannot read the client's identity from {path}: {error}") from None
+    with writing(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".new-identity")
+        draft.write_text(new, encoding="utf-8")
+        draft.replace(path)
+    return new
 
 
 class MemoryFile:
@@ -39,7 +44,7 @@ class MemoryFile:
         self._run = run
         self._wait_for_disk = wait_for_disk
 
-    def save(self, memory: ClientMemory) -> None:
+    def save(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
         """Replace what was saved; a crash leaves the old file or the new one."""
         pending = memory.pending
         tensors: dict[str, Tensor | None] = {"control": memory.control}
@@ -58,7 +63,7 @@ class MemoryFile:
             "plan": plan,
             "size": size,
         }
-        write_durably(self.path, tensors, metadata, wait_for_disk=self._wait_for_disk)
+        write_durably(self.path, tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
 
     def load(self) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did."""

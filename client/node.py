@@ -55,6 +55,7 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
+from common.durable import NoRoomError
 from common.errors import UserError
 from common.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
 from common.spool import Spool
@@ -302,9 +303,10 @@ class ResidentNode:
                 self._serve(self._connection)
             except NodeStoppedError:
                 pass
-            except UserError:
-                raise
-            except Exception as error:  # whatever it was, a client that stays is worth more than one that ends
+            except Exception as error:
+                if isinstance(error, UserError) and not isinstance(error, NoRoomError):
+                    raise
+                # Whatever else it was, a client that stays is worth more than one that ends.
                 self._say(f"{self._reason(error, joined=joined)}; trying again in {wait:g} s")
                 self._stopping.wait(wait)
                 wait = min(2 * wait, LONGEST_WAIT_SECONDS)
@@ -354,6 +356,8 @@ class ResidentNode:
             self._say("the server no longer waits for this answer; it came too late")
 
     def _reason(self, error: Exception, *, joined: bool) -> str:
+        if isinstance(error, NoRoomError):
+            return str(error)
         if not isinstance(error, grpc.RpcError):
             return f"something went wrong here ({error!r})"
         code, details = error.code(), error.details() or ""

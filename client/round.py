@@ -99,7 +99,7 @@ class Participant:
         """Run a round; asked again for the one it has just done, give the same answer again."""
         started = time.perf_counter()
         pending = self._memory.pending
-        if pending is None or pending.plan.round != order.plan.round:
+        if pending is None or not self._is_asked_again(order):
             state = _on(order.state, self._device)
             upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
             self._remember(memory)
@@ -116,7 +116,8 @@ class Participant:
         if memory.control is None:
             raise UserError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
         shifted = memory.control - recentring.shift.to(self._device)
-        self._remember(replace(memory, control=shifted, recentred=recentring.number))
+        # On the disk in any case: nobody would notice that it is lost, as one notices of a round.
+        self._remember(replace(memory, control=shifted, recentred=recentring.number), wait_for_disk=True)
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
@@ -150,10 +151,17 @@ class Participant:
             )
         return replace(memory, pending=None)
 
-    def _remember(self, memory: ClientMemory) -> None:
+    def _is_asked_again(self, order: Order) -> bool:
+        """Say whether the pending upload is of an order's round, and made with the control that is counted on."""
+        memory, pending = self._memory, self._memory.pending
+        if pending is None or pending.plan.round != order.plan.round:
+            return False
+        return memory.settled == order.counted or not self._algorithm.has_control
+
+    def _remember(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
         """Go on with a memory that is safe."""
         if self._memory_file:
-            self._memory_file.save(memory)
+            self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -14,7 +16,11 @@ from torch import Tensor
 
 from common.errors import UserError
 
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_Result = TypeVar("_Result")
 
 
 class NoRoomError(UserError):
@@ -31,6 +37,18 @@ def writing(path: Path) -> Iterator[Path]:
         number = getattr(error, "errno", None)
         full = number in _FULL or any(f"(os error {one})" in str(error) for one in _FULL)
         raise (NoRoomError if full else UserError)(f"cannot write {path}: {error}") from None
+
+
+def when_there_is_room(write: Callable[[], _Result], say: Callable[[str], None]) -> _Result:
+    """Write to a disk, and where that is full, wait until it is not: what goes on is worth more than what ends."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return write()
+        except NoRoomError as error:
+            say(f"{error}; trying again in {pause:g} s")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
 
 
 def write_durably(

@@ -9,10 +9,10 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from common.errors import UserError
+from common.durable import NoRoomError
 
 
-class SpoolError(UserError):
+class SpoolError(NoRoomError):
     """The disk does not take any more."""
 
 

@@ -39,6 +39,8 @@ _ROUND = "round"
 _SECONDS = "seconds"
 
 NOTICE = "notice"  # the kind of query that only says something
+LONGEST_NAME = 100
+
 AUDIT = "audit"  # the kind of query that asks for a control variate
 RECENTRE = "recentre"  # the kind that brings what is to be taken from it
 
@@ -167,8 +169,10 @@ def unpack_introduction(content: RecordDict) -> Introduction:
     """Read who a client is."""
     config = _record(content, _CONFIG, ConfigRecord)
     client, identity = config.get(_CLIENT), config.get(_IDENTITY)
-    if not isinstance(client, str) or not client or not isinstance(identity, str):
-        raise MessageError("a client without a name")
+    if not isinstance(client, str) or not 0 < len(client) <= LONGEST_NAME:
+        raise MessageError(f"a client without a name of at most {LONGEST_NAME} characters")
+    if not isinstance(identity, str) or not 0 < len(identity) <= LONGEST_NAME:
+        raise MessageError("a client without an identity")
     return Introduction(client=client, identity=identity)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
@@ -11,7 +10,7 @@ from uuid import uuid4
 from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from common.durable import NoRoomError
+from common.durable import when_there_is_room
 from common.experiment import Experiment
 from common.task import Problem
 from common.types import RoundRecord
@@ -20,9 +19,6 @@ from server.fleet import Fleet
 from server.journal import Entry, Journal
 from server.run_folder import RunFolder
 from strategies.flower import AlgorithmStrategy
-
-FIRST_PAUSE_SECONDS = 1.0  # before the disk is tried again
-LONGEST_PAUSE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +57,7 @@ class Federation:
         self._is_new = resume_from is None
         self._newest = resume_from.record if resume_from else None
         if resume_from:
-            folder.go_back_to(resume_from.record)
+            when_there_is_room(lambda: folder.go_back_to(self._newest), say)
         self._strategy = AlgorithmStrategy(
             experiment,
             problem.initial_state(),
@@ -89,7 +85,7 @@ class Federation:
             self._write_journal()
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds, evaluate_fn=self._evaluate)
         final = strategy.algorithm.evaluated(strategy.state)
-        self._when_there_is_room(lambda: self._folder.save_model(final))
+        when_there_is_room(lambda: self._folder.save_model(final), self._say)
 
     def _evaluate(self, number: int, _: ArrayRecord) -> MetricRecord | None:
         if not self._experiment.is_evaluated(number):
@@ -99,21 +95,9 @@ class Federation:
     def _record(self, record: RoundRecord) -> None:
         self._newest = record
         self._write_journal()
-        self._when_there_is_room(lambda: self._folder.add_round(record))
+        when_there_is_room(lambda: self._folder.add_round(record), self._say)
         self._show(record)
 
     def _write_journal(self) -> None:
         entry = Entry(run=self._run, checkpoint=self._strategy.checkpoint, record=self._newest)
-        self._when_there_is_room(lambda: self._journal.write(entry))
-
-    def _when_there_is_room(self, write: Callable[[], None]) -> None:
-        """Write to the disk, and where that is full, wait until it is not: the run would be lost otherwise."""
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            try:
-                write()
-                return
-            except NoRoomError as error:
-                self._say(f"{error}; trying again in {pause:g} s")
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        when_there_is_room(lambda: self._journal.write(entry), self._say)

@@ -61,6 +61,7 @@ from common.flower import (
     APP_NAME,
     APP_VERSION,
     CHANNEL_OPTIONS,
+    PIECE_BYTES,
     WHOLE_MESSAGES_HEADER,
     require_known_flower,
 )
@@ -74,6 +75,8 @@ NODE_HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 1.0
 MOST_CALLS = 1000  # at a time; a held pull is one
 KEEP_ALIVE = (("grpc.keepalive_time_ms", 210_000), ("grpc.http2.max_pings_without_data", 0))  # as flwr has it
+LARGEST_WHOLE_BYTES = PIECE_BYTES + (1 << 16)  # a first piece and what is around it
+LARGEST_REQUEST_BYTES = 32 << 20  # a stock SuperNode sends objects of up to 20 MB
 NOT_EXPECTED = "nobody waits for this reply any more"
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
@@ -126,6 +129,8 @@ class HoldingServicer(FleetServicer):
             response = super().PushMessages(request, context)
             self._office.expect_objects(response.session_id, response.objects_to_push)
             return response
+        if request.ByteSize() > LARGEST_WHOLE_BYTES:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a reply of {request.ByteSize()} bytes in one request")
         message = message_from_proto(request.messages_list[0])
         response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
         # Counted first: with the last byte the round may be over.
@@ -142,6 +147,8 @@ class HoldingServicer(FleetServicer):
     ) -> message_pb2.PushObjectResponse:
         """Take one object of a reply, or one of our pieces."""
         if (place := _piece_of(request.object_id)) is None:
+            if not self._office.has_room_for(request.session_id, len(request.object_content)):
+                context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "a reply that is larger than expected")
             response = super().PushObject(request, context)
             self._office.object_arrived(request.session_id, request.object_id)
             return response
@@ -185,8 +192,9 @@ def _piece_of(object_id: str) -> tuple[str, int] | None:
 class FleetGrid(Grid):
     """Messages to and from the nodes of one run, without a hop in between."""
 
-    def __init__(self, state: LinkState, run: Run, office: PostOffice) -> None:
+    def __init__(self, state: LinkState, run: Run, office: PostOffice, names: Mapping[int, str] | None) -> None:
         self._state = state
+        self._names = names
         self._run = run
         self._office = office
         self._whole: dict[str, Message] = {}  # sent whole and not answered yet
@@ -232,6 +240,10 @@ class FleetGrid(Grid):
     def wait_for_reply(self, seconds: float) -> None:
         """Wait until some reply may be complete; not too long, as nobody announces the death of a node."""
         self._office.wait_for_reply(min(seconds, SCAN_SECONDS))
+
+    def registered_name(self, node_id: int) -> str | None:
+        """Return the name that goes with a node's key; None where anybody may join."""
+        return None if self._names is None else self._names.get(node_id, "")
 
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
@@ -375,10 +387,9 @@ class Fleet:
         _, self._factory = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())
         self._state = self._factory.state()
         self._office = PostOffice()
-        for name, key in (node_keys or {}).items():
-            self._state.create_node(
-                NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, public_key_to_bytes(key), NODE_HEARTBEAT_SECONDS, name=name
-            )
+        self._names = (
+            None if node_keys is None else {self._register(name, key): name for name, key in node_keys.items()}
+        )
         servicer = HoldingServicer(self._factory, self._office, keys_required=node_keys is not None)
         self._server, self.address = _grpc_server(listen, servicer, self._factory, certificates)
 
@@ -389,6 +400,10 @@ class Fleet:
     def __exit__(self, *_: object) -> None:
         self._office.close()
         self._server.stop(GOODBYE_SECONDS).wait()
+
+    def _register(self, name: str, key: ec.EllipticCurvePublicKey) -> int:
+        key_bytes = public_key_to_bytes(key)
+        return self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key_bytes, NODE_HEARTBEAT_SECONDS, name=name)
 
     @contextmanager
     def run(self, configuration: dict[str, bool | float | int | str]) -> Iterator[FleetGrid]:
@@ -404,7 +419,7 @@ class Fleet:
         threading.Thread(target=show_signs_of_life, daemon=True).start()
         outcome = SubStatus.FAILED
         try:
-            yield FleetGrid(self._state, run, self._office)
+            yield FleetGrid(self._state, run, self._office, self._names)
             outcome = SubStatus.COMPLETED
         finally:
             over.set()
@@ -434,9 +449,10 @@ class Fleet:
 def _grpc_server(
     listen: str, servicer: HoldingServicer, factory: LinkStateFactory, certificates: Certificates | None
 ) -> tuple[grpc.Server, str]:
+    limited = [*CHANNEL_OPTIONS, ("grpc.max_receive_message_length", LARGEST_REQUEST_BYTES)]  # the last one counts
     server = grpc.server(
         ThreadPoolExecutor(MOST_CALLS),
-        options=[*CHANNEL_OPTIONS, ("grpc.max_concurrent_streams", MOST_CALLS), *KEEP_ALIVE, ("grpc.so_reuseport", 0)],
+        options=[*limited, ("grpc.max_concurrent_streams", MOST_CALLS), *KEEP_ALIVE, ("grpc.so_reuseport", 0)],
         interceptors=[
             RpcErrorTranslationServerInterceptor(),
             NodeAuthServerInterceptor(factory),

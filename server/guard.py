@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MOST_DEATHS = 3  # one after the other without a round in between
+LAST_WORDS_SECONDS = 1.0  # a child is gone with its end of the pipe, unless somebody else has that too
 ON_PURPOSE = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -42,7 +44,7 @@ class Guard:
                 sys.exit(code if code >= 0 else 128 - code)
             before, size = size, _size(self.interrupted / "rounds.jsonl")
             deaths = 1 if size > before else deaths + 1
-            reason = signal.Signals(-code).name
+            reason = signal.strsignal(-code) or f"signal {-code}"
             if deaths > MOST_DEATHS:
                 say(f"the server was killed {deaths} times without a round in between (by {reason}, the last time)")
                 sys.exit(128 - code)
@@ -64,15 +66,25 @@ class Guard:
             return None
         os.close(to_parent)
         os.close(from_parent)
-        before = {number: signal.signal(number, lambda one, _: os.kill(child, one)) for number in ON_PURPOSE}
-        with os.fdopen(from_child) as announcements:
-            for line in announcements:  # until the child is gone
-                self.interrupted = Path(line.rstrip("\n"))
+        before = {number: signal.signal(number, lambda one, _: _pass_on(child, one)) for number in ON_PURPOSE}
+        listener = threading.Thread(target=self._listen, args=(from_child,), daemon=True)
+        listener.start()
         _, status = os.waitpid(child, 0)
+        listener.join(LAST_WORDS_SECONDS)
         for number, handler in before.items():
             signal.signal(number, handler)
         os.close(to_child)
         return os.waitstatus_to_exitcode(status)
+
+    def _listen(self, from_child: int) -> None:
+        with os.fdopen(from_child) as announcements:
+            for line in announcements:
+                self.interrupted = Path(line.rstrip("\n"))
+
+
+def _pass_on(child: int, number: int) -> None:
+    with suppress(ProcessLookupError):  # it may have ended just now
+        os.kill(child, number)
 
 
 def _end_with_parent(from_parent: int) -> None:

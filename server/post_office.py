@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from flwr.app import Error, Message, RecordDict
 
-from common.flower import CLIENT_FAILED
+from common.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED
 from common.spool import Spool, SpoolError
 from common.wire import Assembly, payload_size
 
 LARGEST_REPLY_BYTES = 16 << 20  # unless a strategy knows better
+OBJECTS_BYTES = 1 << 20  # of a reply that comes as objects, around its payload
 
 
 class Mailbox:
@@ -89,6 +90,7 @@ class PostOffice:
         self._parcels: dict[str, Parcel] = {}  # answered message -> its reply, until the last piece is here
         self._complete: dict[str, Parcel] = {}
         self._uploading: dict[str, set[str]] = {}  # push session of a stock node -> its missing objects
+        self._room_bytes: dict[str, int] = {}  # push session -> what its objects may still take
         self._traffic_bytes: dict[int, tuple[int, int]] = {}  # node -> down, up
         self._news = False
         self.closed = False
@@ -154,9 +156,9 @@ class PostOffice:
             self._finish(answered)
         return True
 
-    def _refuse(self, node_id: int, answered: str, why: str) -> None:
-        """Put a refusal in the place of a reply for which there is no room: asked again, there would be none again."""
-        refusal = Message(Error(CLIENT_FAILED, why), reply_to=self._boxes[node_id].message(answered))
+    def _refuse(self, node_id: int, answered: str, why: str, code: int = CLIENT_FAILED) -> None:
+        """Put a refusal in the place of a reply that is too large, or for which there is no room now."""
+        refusal = Message(Error(code, why), reply_to=self._boxes[node_id].message(answered))
         self._parcels[answered] = Parcel(refusal, Assembly(RecordDict()))
 
     @contextmanager
@@ -164,7 +166,7 @@ class PostOffice:
         try:
             yield
         except SpoolError as error:
-            self._refuse(node_id, answered, str(error))
+            self._refuse(node_id, answered, str(error), CLIENT_CANNOT_NOW)
 
     def receive_piece(self, node_id: int, answered: str, number: int, content: bytes) -> bool:
         """Take a further piece of a reply; say whether it was expected."""
@@ -181,7 +183,18 @@ class PostOffice:
         """Note which objects of a stock node's reply are still to come."""
         with self._changed:
             self._uploading[session] = set(missing)
+            self._room_bytes[session] = self.largest_reply_bytes + OBJECTS_BYTES
         self.object_arrived(session, "")
+
+    def has_room_for(self, session: str, size: int) -> bool:
+        """Say whether an object still fits into what a reply may take."""
+        with self._changed:
+            left = self._room_bytes.get(session, OBJECTS_BYTES) - size
+            if left < 0:
+                return False
+            if session in self._room_bytes:
+                self._room_bytes[session] = left
+            return True
 
     def object_arrived(self, session: str, object_id: str) -> None:
         """Note an object; with the last one the reply is complete."""
@@ -191,7 +204,7 @@ class PostOffice:
             self._uploading[session].discard(object_id)
             if self._uploading[session]:
                 return
-            del self._uploading[session]
+            del self._uploading[session], self._room_bytes[session]
         self._announce()
 
     def take_replies(self, message_ids: set[str]) -> list[Message]:

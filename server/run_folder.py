@@ -13,10 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
-from safetensors.torch import save_file
-from torch import Tensor
-
-from common.durable import writing
+from common.durable import write_durably, writing
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
 from common.types import RoundRecord, ServerState, Traffic
@@ -105,13 +102,9 @@ class RunFolder:
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
-        self._save(MODEL, "model", state.model)
         if state.buffers is not None:
-            self._save(BUFFERS, "buffers", state.buffers)
-
-    def _save(self, file: str, name: str, tensor: Tensor) -> None:
-        with writing(self.path / file) as path:
-            save_file({name: tensor.contiguous()}, path)
+            write_durably(self.path / BUFFERS, {"buffers": state.buffers}, {})
+        write_durably(self.path / MODEL, {"model": state.model}, {})  # the last file of a run: with it, it is finished
 
 
 def _lock(file: IO[bytes]) -> bool:

@@ -18,10 +18,12 @@ from dataclasses import dataclass, field, replace
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from torch import Tensor
 
 from common.aggregate import ControlSum, RunningMean
 from common.bytestream import DecodeError
 from common.divergence import refuse_divergence
+from common.durable import when_there_is_room
 from common.errors import UserError
 from common.experiment import Experiment
 from common.flower import CLIENT_FAILED, CLIENT_FORGOT
@@ -45,7 +47,7 @@ from common.wire import (
     unpack_report,
     unpack_state,
 )
-from strategies.roster import PromptGrid, Roster, Say
+from strategies.roster import PromptGrid, Roster, Say, short
 
 SHORTEST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
@@ -143,6 +145,7 @@ class AlgorithmStrategy(Strategy):
         self._bits_up = 0.0
         self._rounds_done = 0
         self._tally = Tally()
+        self._wanted = ""  # who must be back before the controls sum to zero again
         self._asked: dict[str, str] = {}  # the messages of the last exchange -> the client's name
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
 
@@ -194,12 +197,14 @@ class AlgorithmStrategy(Strategy):
             return None, None
         plan = self.experiment.plan(server_round)
         participation = len(tally.counted) / len(self._ledger.counted.keys() | set(tally.counted))
-        mean = tally.mean.mean()
-        self.state = self._shelf.keep_state(self.algorithm.aggregate(plan, self.state, mean, participation))
-        del mean
+        self.state = self._kept(self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation))
         self._ledger = self._ledger.after_round(server_round, tally.counted, self.state.model)
         self._arrays = None  # the old ones are gone before there are new ones
-        return pack_state(self.state), MetricRecord({"training-seconds": tally.longest_training_seconds})
+        arrays = when_there_is_room(lambda: pack_state(self.state), self._say)
+        return arrays, MetricRecord({"training-seconds": tally.longest_training_seconds})
+
+    def _kept(self, state: ServerState) -> ServerState:
+        return when_there_is_room(lambda: self._shelf.keep_state(state), self._say)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -299,7 +304,7 @@ class AlgorithmStrategy(Strategy):
         """Count no longer on a member's control variate."""
         self._ledger = self._ledger.without(name)
         if self.algorithm.has_control:
-            self._say(f"{name} {why}: it starts afresh when it is back, and the others are re-centred")
+            self._say(f"{name} {why}: it starts afresh, and the others will be re-centred when all of them are here")
 
     def _recentre(self, grid: Grid, number: int, deadline: float) -> None:
         """Bring the sum of the controls back to zero where a member has gone with its own."""
@@ -308,12 +313,20 @@ class AlgorithmStrategy(Strategy):
         if self._ledger.off_centre and not self._ledger.awaiting:
             controls = self._controls(grid, number, deadline)
             if controls is None:
+                self._say_who_is_wanted()
                 return  # again before the next round, when all may be here
             self._ledger = self._ledger.recentred(controls.mean())
             if self._on_recentring:
                 self._on_recentring()
         for name, _ in self._answers(grid, dict(self._recentrings()), deadline):
             self._ledger = self._ledger.delivered(name)
+
+    def _say_who_is_wanted(self) -> None:
+        """Tell, when it changes, for whose return the others wait to be re-centred."""
+        wanted = ", ".join(sorted(self._ledger.counted.keys() - self.roster.nodes.keys()))
+        if wanted and wanted != self._wanted:
+            self._say(f"the control variates do not sum to zero until {wanted} is back, or given up (--evict-after)")
+        self._wanted = wanted
 
     def _recentrings(self) -> Iterator[tuple[str, Message]]:
         for name in sorted(self._ledger.awaiting & self.roster.nodes.keys()):
@@ -334,10 +347,17 @@ class AlgorithmStrategy(Strategy):
         questions = {name: order for name, order in orders if name in self._ledger.counted}
         controls = ControlSum()
         if questions.keys() == self._ledger.counted.keys():
-            for _, answer in self._answers(grid, questions, deadline):
+            for name, answer in self._answers(grid, questions, deadline):
                 with suppress(MessageError):
-                    controls.add(unpack_control(answer, self.state))
+                    self._add_control(controls, name, unpack_control(answer, self.state), number)
         return controls if controls.clients and controls.clients == len(self._ledger.counted) else None
+
+    def _add_control(self, controls: ControlSum, name: str, control: Tensor, number: int) -> None:
+        """Add a control, unless it is beyond what so many rounds can have made of models within the bound."""
+        if float(control.double().norm()) > 4 * number * self._largest_norm / self.algorithm.learning_rate:
+            self._give_up(name, "shows a control variate beyond all bounds")
+        else:
+            controls.add(control)
 
     def _answers(
         self, grid: Grid, questions: Mapping[str, Message], deadline: float
@@ -350,7 +370,7 @@ class AlgorithmStrategy(Strategy):
             elif reply.error.code == CLIENT_FORGOT:
                 self._give_up(name, FORGOT)
             else:
-                self._say(f"{name}: {reply.error.reason}")
+                self._say(f"{name}: {short(reply.error.reason)}")
 
     def _audit(self, grid: Grid, number: int, deadline: float) -> float | None:
         """Return |mean of h_i| / mean of |h_i|, as the next round will find the h_i."""
@@ -404,7 +424,7 @@ class AlgorithmStrategy(Strategy):
         """Add a reply to the tally, or note why not."""
         if reply.has_error():
             reasons = self._tally.refused if reply.error.code == CLIENT_FAILED else self._tally.absent
-            reasons[name] = str(reply.error.reason)
+            reasons[name] = short(reply.error.reason)
             if reply.error.code == CLIENT_FORGOT:
                 self._give_up(name, FORGOT)
             return

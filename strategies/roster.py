@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol, runtime_checkable
 
 from flwr.app import Message, MessageType, RecordDict
@@ -14,6 +14,8 @@ from common.wire import NOTICE, MessageError, pack_notice, unpack_introduction
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers
+SECONDS_BETWEEN_LOOKS = 10.0  # after who was left out
+LONGEST_REASON = 300  # characters of what a client says of itself
 
 Say = Callable[[str], None]
 
@@ -31,11 +33,20 @@ class PromptGrid(Protocol):
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
 
+    def registered_name(self, node_id: int) -> str | None:
+        """Return the name that goes with a node's key; None where anybody may join."""
+
     def traffic_bytes(self) -> tuple[int, int]:
         """Return what Flower's messages took so far, down and up."""
 
     def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
         """Return the same of each node for which it is known."""
+
+
+def short(text: str | None) -> str:
+    """Return what a client says, as far as anybody will read it."""
+    text = text or "no reason given"
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
 
 
 class Roster:
@@ -48,27 +59,32 @@ class Roster:
         self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
         self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
-        self._doubles: dict[int, str] = {}  # node -> the name that it may not have
+        self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
+        self._next_look = 0.0
 
     def update(self, grid: Grid) -> None:
-        """Ask new nodes for their client's name, and drop those that have gone."""
+        """Ask new nodes for their client's name, now and then those that were left out too, and drop who has gone."""
         online = set(grid.get_node_ids())
         for name in [name for name, node in self.nodes.items() if node not in online]:
             self._say(f"{name} has left")
             del self.nodes[name]
-            for node in [node for node, wanted in self._doubles.items() if wanted == name]:
-                del self._doubles[node]
-                self._known.discard(node)  # it is asked again, and may have the name now
+            self._next_look = 0.0  # there is a place for another
+        self._left_out = {node: why for node, why in self._left_out.items() if node in online}
         self._give_up_questions(grid)
-        new = sorted(online - self._known)
+        new = online - self._known
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+            new |= self._left_out.keys() - {node for node, _ in self._asked.values()}
         self._known = online
-        questions = [Message(RecordDict(), node, MessageType.QUERY) for node in new]
-        sent = zip(grid.push_messages(questions), new, strict=True)
-        self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
+        self._ask(grid, {node: Message(RecordDict(), node, MessageType.QUERY) for node in sorted(new)})
         for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
             node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if node not in self._doubles:
+            if reply.metadata.message_type == MessageType.QUERY:
                 self._welcome(node, reply, grid)
+
+    def _ask(self, grid: Grid, questions: Mapping[int, Message]) -> None:
+        sent = zip(grid.push_messages(questions.values()), questions, strict=True)
+        self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
 
     def gather(self, grid: Grid, count: int, least: int = 0, patience_seconds: float = math.inf) -> None:
         """Wait until that many clients are there, or after a while so many at least, and say who is missing."""
@@ -87,32 +103,40 @@ class Roster:
 
     def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
         if reply.has_error():
-            self._say(f"a client cannot take part: {reply.error.reason}")
+            self._leave_out(node, f"a client cannot take part: {short(reply.error.reason)}")
             return
         try:
             introduction = unpack_introduction(reply.content)
         except MessageError as error:
-            self._say(f"node {node} does not answer as one of our clients: {error}")
+            self._leave_out(node, f"node {node} does not answer as one of our clients: {error}")
             return
         name, identity = introduction.client, introduction.identity
-        if name not in self.nodes and len(self.nodes) >= self._most_clients:
-            self._say(f"{name} is left out: all {self._most_clients} clients are here")
-            return
-        if self.nodes.get(name, node) != node:
-            if identity != self._identities[name]:
-                self._refuse_double(node, name, grid)
-                return
-            # It lost its connection and is back before the old one was found dead.
+        registered = grid.registered_name(node) if isinstance(grid, PromptGrid) else None
+        if registered not in (None, name):
+            why = f"the key of {registered} does not go with the name {name}"
+            self._leave_out(node, why, grid, f"{why}; say --name {registered}")
+        elif name not in self.nodes and len(self.nodes) >= self._most_clients:
+            self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
+        elif self.nodes.get(name, node) != node and identity != self._identities[name]:
+            why = f"{name} is here already; another client that calls itself so is left out until that one has left"
+            notice = f"another client is called {name} already; choose another --name, or end that one"
+            self._leave_out(node, why, grid, notice)
+        else:
+            self._admit(node, name, identity)
+
+    def _admit(self, node: int, name: str, identity: str) -> None:
+        if self.nodes.get(name, node) != node:  # it lost its connection and is back before the old one was found dead
             self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
         self.nodes[name], self._identities[name] = node, identity
+        self._left_out.pop(node, None)
 
-    def _refuse_double(self, node: int, name: str, grid: Grid) -> None:
-        """Leave out a second client of the same name until the first has left, and tell both operators."""
-        self._say(f"{name} is here already; another client that calls itself so is left out until that one has left")
-        self._doubles[node] = name
-        text = f"another client is called {name} already; choose another --name, or end that one"
-        for one in grid.push_messages([Message(pack_notice(text), node, f"{MessageType.QUERY}.{NOTICE}")]):
-            self._asked[one] = (node, time.monotonic())
+    def _leave_out(self, node: int, why: str, grid: Grid | None = None, notice: str = "") -> None:
+        """Let a node wait, and tell the operators of both sides, once."""
+        if self._left_out.get(node) != why:
+            self._say(why)
+            if grid is not None:
+                self._ask(grid, {node: Message(pack_notice(notice), node, f"{MessageType.QUERY}.{NOTICE}")})
+        self._left_out[node] = why
 
     def _give_up_questions(self, grid: Grid) -> None:
         """Ask again who did not answer for long: the question may have been lost with a broken connection."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from client.memory import MemoryFile
-from client.round import Part, Participant, Station
+from client.round import ForgottenError, Part, Participant, Station
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
 from common.types import ServerState, Upload
-from common.wire import Order, Report
+from common.wire import Order, Recentring, Report
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
 
@@ -56,6 +57,36 @@ def test_asked_again_for_a_round_it_sends_the_same_without_training(tmp_path: Pa
     assert same(client.train(order(experiment, 1, torch.ones(650), 0)), first)
     restarted = Participant.join(experiment, station(1, tmp_path), "run")
     assert same(restarted.train(order(experiment, 1, torch.ones(650), 0)), first)
+
+
+def test_an_upload_made_with_another_control_than_is_counted_on_is_not_sent_again(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    model = torch.full((650,), 0.01)
+    client = Participant.join(experiment, station(1, tmp_path), "run")
+    client.train(order(experiment, 1, torch.zeros(650), 0))
+    with_control = client.train(order(experiment, 2, model, 1))
+    assert same(client.train(order(experiment, 2, model, 1)), with_control)
+    afresh = client.train(order(experiment, 2, model, 0))  # it was given up in between
+    assert not same(afresh, with_control)
+    with pytest.raises(ForgottenError, match="was counted in round 1"):
+        client.train(order(experiment, 2, model, 1))  # by a server that has forgotten that
+
+
+def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    client = Participant.join(experiment, replace(station(1, tmp_path), wait_for_disk=False), "run")
+    synced: list[Path] = []
+    monkeypatch.setattr("common.durable._sync", synced.append)
+    client.train(order(experiment, 1, torch.zeros(650), 0))
+    assert not synced
+    average, shift = torch.full((650,), 0.01), torch.ones(650)
+    before = client.correction(order(experiment, 2, average, 1))
+    for _ in range(2):  # asked twice, it does it once
+        client.recentre(Recentring(number=1, counted=1, shift=shift, average=average))
+    assert synced
+    assert client.correction(order(experiment, 2, average, 1)).equal(before - shift)
 
 
 def test_an_upload_that_was_not_counted_leaves_the_control_alone() -> None:

@@ -140,7 +140,7 @@ def test_a_local_federation_ends_with_its_parent_even_when_that_is_killed(tmp_pa
 
 def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
     write_certificates(tmp_path)
-    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(2)]
+    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(3)]
     stranger = write_client_key(tmp_path / "elsewhere", "stranger")
     certificates = read_certificates(tmp_path / "ca.crt", tmp_path / "server.crt", tmp_path / "server.key")
     with Fleet("127.0.0.1:0", certificates=certificates, node_keys=read_node_keys(tmp_path / "keys")) as fleet:
@@ -149,9 +149,14 @@ def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
             client_process(*secure, "--partition", "0/2", "--key", str(keys[0]), log=tmp_path / "0.log"),
             client_process(*secure, "--partition", "1/2", "--key", str(keys[1]), log=tmp_path / "1.log"),
             client_process(*secure, "--partition", "1/2", "--key", str(stranger), log=tmp_path / "2.log") as refused,
+            client_process(*secure, "--partition", "0/2", "--key", str(keys[2]), log=tmp_path / "3.log"),
         ):
+            impostor = tmp_path / "3.log"  # its key is that of client-2, but it calls itself client-0
             _, records = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=3"]))
             assert [record.clients_counted for record in records] == [2, 2, 2]
             assert refused.wait(60) == 2
+            wait_until(lambda: "joined" in impostor.read_text())
+            deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
+            wait_until(lambda: "say --name client-2" in impostor.read_text())
         assert "refused this client's key" in (tmp_path / "2.log").read_text()
         assert "Traceback" not in (tmp_path / "2.log").read_text()
