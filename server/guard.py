@@ -33,7 +33,7 @@ class Guard:
 
     def stand(self, say: Callable[[str], None]) -> None:
         """Return in a process that does the work; the one that called this stays here until that is done."""
-        if not hasattr(os, "fork"):  # not on Windows
+        if not sys.platform.startswith("linux"):  # elsewhere a process with so many libraries cannot be forked safely
             return
         deaths, size = 0, 0
         while True:
