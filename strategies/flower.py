@@ -166,7 +166,7 @@ class AlgorithmStrategy(Strategy):
     def initial_arrays(self) -> ArrayRecord:
         """Return the state before the first round, or before the one to go on with, for `start`."""
         if self._arrays is None:
-            self._arrays = pack_state(self.state)
+            self._arrays = self._packed()
         return self._arrays
 
     def summary(self) -> None:
@@ -200,11 +200,13 @@ class AlgorithmStrategy(Strategy):
         self.state = self._kept(self.algorithm.aggregate(plan, self.state, tally.mean.mean(), participation))
         self._ledger = self._ledger.after_round(server_round, tally.counted, self.state.model)
         self._arrays = None  # the old ones are gone before there are new ones
-        arrays = when_there_is_room(lambda: pack_state(self.state), self._say)
-        return arrays, MetricRecord({"training-seconds": tally.longest_training_seconds})
+        return self._packed(), MetricRecord({"training-seconds": tally.longest_training_seconds})
 
     def _kept(self, state: ServerState) -> ServerState:
         return when_there_is_room(lambda: self._shelf.keep_state(state), self._say)
+
+    def _packed(self, average: Tensor | None = None) -> ArrayRecord:
+        return when_there_is_room(lambda: pack_state(self.state, average), self._say)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -417,7 +419,7 @@ class AlgorithmStrategy(Strategy):
         for name, node in self.roster.nodes.items():
             counted, average = self._ledger.counted.get(name, 0), self._ledger.average_for(name)
             missed_some = average is not None and counted < number - 1  # else the average is the state's own model
-            own = pack_state(self.state, average) if missed_some else arrays
+            own = self._packed(average) if missed_some else arrays
             yield name, Message(pack_order(own, plan, counted), node, kind, group_id=str(number))
 
     def _count(self, reply: Message, name: str, number: int) -> None:
