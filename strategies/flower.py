@@ -47,10 +47,9 @@ from common.wire import (
     unpack_report,
     unpack_state,
 )
-from strategies.roster import PromptGrid, Roster, Say, short
+from strategies.exchange import MessageBytes, PromptGrid, replies_to, send, traffic_of
+from strategies.roster import Roster, Say, short
 
-SHORTEST_WAIT_SECONDS = 0.02
-LONGEST_WAIT_SECONDS = 1.0
 FIRST_PAUSE_SECONDS = 0.5  # before a round is asked for again
 LONGEST_PAUSE_SECONDS = 30.0
 RETURN_SECONDS = 60.0  # a client that lost the server tries again in less
@@ -77,23 +76,6 @@ class Tally:
         self.values[report.client] = self.mean.add(report.upload)
         self.counted.append(report.client)
         self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
-
-
-@dataclass(frozen=True)
-class MessageBytes:
-    """What Flower's messages took: altogether, and of the nodes for which that is known."""
-
-    down: int = 0
-    up: int = 0
-    by_node: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def __sub__(self, before: MessageBytes) -> MessageBytes:
-        """Return what came since."""
-        by_node = {}
-        for node, (down, up) in self.by_node.items():
-            down_then, up_then = before.by_node.get(node, (0, 0))
-            by_node[node] = (down - down_then, up - up_then)
-        return MessageBytes(self.down - before.down, self.up - before.up, by_node)
 
 
 class AlgorithmStrategy(Strategy):
@@ -252,11 +234,11 @@ class AlgorithmStrategy(Strategy):
         elif self._rounds_done < num_rounds:  # most are on their way back, but one may be gone for good
             self.roster.gather(grid, len(self._ledger.counted), self._minimum_clients, RETURN_SECONDS)
         for number in range(self._rounds_done + 1, num_rounds + 1):
-            started, traffic = time.perf_counter(), _traffic(grid)
+            started, traffic = time.perf_counter(), traffic_of(grid)
             density_down = density_of(self.state.model).item()
             self._train(grid, number, train_config or ConfigRecord(), deadline)
             seconds = time.perf_counter() - started
-            traffic = _traffic(grid) - traffic
+            traffic = traffic_of(grid) - traffic
             metrics: dict[str, float] = {}
             assert self._arrays is not None
             questions = self.configure_evaluate(number, self._arrays, evaluate_config or ConfigRecord(), grid)
@@ -385,33 +367,13 @@ class AlgorithmStrategy(Strategy):
         return controls.relative_norm()
 
     def _exchange(self, grid: Grid, messages: Iterable[Message], timeout_seconds: float) -> Iterator[Message]:
-        """Send messages and give the replies as they come: told by the grid, or polling often while they come."""
-        messages = list(messages)
+        """Send messages and yield the replies as they come."""
+        asked = send(grid, messages)
         names = {node: name for name, node in self.roster.nodes.items()}
         # By the message, not by the sender: where a node is gone, the answer is Flower's own.
-        self._asked = {
-            one: names.get(message.metadata.dst_node_id, "")
-            for one, message in zip(grid.push_messages(messages), messages, strict=True)
-        }
-        del messages  # they may be large
-        waiting = self._asked.keys() - {""}
+        self._asked = {one: names.get(node, "") for one, node in asked.items()}
         self._shelf.let_go()
-        end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
-        while waiting and (left := end - time.monotonic()) > 0:
-            replies = list(grid.pull_messages(waiting))
-            arrived = bool(replies)
-            while replies:
-                waiting.discard(replies[-1].metadata.reply_to_message_id)
-                yield replies.pop()
-            if arrived:
-                wait = SHORTEST_WAIT_SECONDS
-            elif isinstance(grid, PromptGrid):
-                grid.wait_for_reply(left)
-            else:
-                time.sleep(min(wait, left))
-                wait = min(1.3 * wait, LONGEST_WAIT_SECONDS)
-        if waiting and isinstance(grid, PromptGrid):
-            grid.forget(waiting)
+        yield from replies_to(grid, asked, timeout_seconds)
 
     def _orders(self, number: int, arrays: ArrayRecord, kind: str) -> Iterator[tuple[str, Message]]:
         """Yield each client's name and what it is told at the start of a round: plan, state, its last counted round."""
@@ -493,14 +455,6 @@ class AlgorithmStrategy(Strategy):
             message_bytes_up=up,
             message_bytes_down=down,
         )
-
-
-def _traffic(grid: Grid) -> MessageBytes:
-    return (
-        MessageBytes(*grid.traffic_bytes(), grid.traffic_bytes_by_node())
-        if isinstance(grid, PromptGrid)
-        else MessageBytes()
-    )
 
 
 def _listed(reasons: Mapping[str, str]) -> str:

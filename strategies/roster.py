@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import Protocol, runtime_checkable
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from common.wire import NOTICE, MessageError, pack_notice, unpack_introduction
+from strategies.exchange import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers
@@ -18,29 +18,6 @@ SECONDS_BETWEEN_LOOKS = 10.0  # after who was left out
 LONGEST_REASON = 300  # characters of what a client says of itself
 
 Say = Callable[[str], None]
-
-
-@runtime_checkable
-class PromptGrid(Protocol):
-    """What our own grid can do beyond Flower's: tell when a reply may be there, limit and count bytes."""
-
-    def wait_for_reply(self, seconds: float) -> None:
-        """Return when some reply may be complete, or after this time."""
-
-    def forget(self, message_ids: set[str]) -> None:
-        """Give up waiting for replies to these messages."""
-
-    def limit_replies(self, largest_bytes: int) -> None:
-        """Refuse replies with a larger payload."""
-
-    def registered_name(self, node_id: int) -> str | None:
-        """Return the name that goes with a node's key; None where anybody may join."""
-
-    def traffic_bytes(self) -> tuple[int, int]:
-        """Return what Flower's messages took so far, down and up."""
-
-    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
-        """Return the same of each node for which it is known."""
 
 
 def short(text: str | None) -> str:
