@@ -6,7 +6,6 @@ import math
 import signal
 import time
 from pathlib import Path
-from typing import Annotated
 
 import torch
 import typer
@@ -14,7 +13,7 @@ from rich.console import Console
 
 from common import plugins
 from common.algorithm import Algorithm
-from common.data import ENVIRONMENT_VARIABLE, DataFolder
+from common.data import DataFolder
 from common.device import choose_device
 from common.divergence import DivergedError
 from common.errors import UserError
@@ -22,6 +21,7 @@ from common.experiment import Experiment, load_experiment, shipped_experiments
 from common.program import run_program
 from common.task import Problem, Task
 from common.types import RoundRecord
+from server import options
 from server.federation import Federation, Terms
 from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
 from server.guard import Guard
@@ -40,58 +40,6 @@ CPU = torch.device("cpu")
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal of a simulation, which can do some rounds again
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
-ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
-ExperimentOrResume = Annotated[
-    str | None, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file; not with --resume")
-]
-Settings = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
-]
-Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; runs/NAME by default")]
-Data = Annotated[
-    Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
-]
-Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
-Reach = Annotated[
-    list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
-]
-Resume = Annotated[
-    Path | None, typer.Option(metavar="RUN_DIR", help="go on with a run that was interrupted, as it was begun")
-]
-PaperBits = Annotated[
-    bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
-]
-Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
-Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS; on loopback only, unless --trust-network")]
-TrustNetwork = Annotated[
-    bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
-]
-Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="this server's certificate")]
-CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="the private key of the certificate")]
-Authority = Annotated[Path | None, typer.Option(metavar="FILE", help="certificate of the authority that signed it")]
-ClientKeys = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="public keys NAME.pub of the clients that may join; else anybody may")
-]
-MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
-DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
-EvictAfter = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
-]
-LargestNorm = Annotated[float, typer.Option(min=0.0, help="refuse an upload whose model has a larger norm")]
-EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
-AuditEvery = Annotated[
-    int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
-]
-RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
-Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
-LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
-Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
-Trials = Annotated[int, typer.Option(min=1, help="points that each algorithm is tried at")]
-SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
-Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
-
 
 @app.callback()
 def proxskip_server() -> None:
@@ -100,12 +48,12 @@ def proxskip_server() -> None:
 
 @app.command("simulate")
 def simulate_command(
-    experiment: ExperimentOrResume = None,
-    settings: Settings = None,
-    output: Output = None,
-    data: Data = None,
-    device: Device = "auto",
-    resume: Resume = None,
+    experiment: options.ExperimentOrResume = None,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    resume: options.Resume = None,
 ) -> None:
     """Run an experiment with all clients in this process.
 
@@ -130,14 +78,14 @@ def simulate_command(
 
 @app.command()
 def compare(
-    experiment: ExperimentName,
-    algorithms: Algorithms = None,
-    settings: Settings = None,
-    output: Output = None,
-    data: Data = None,
-    device: Device = "auto",
-    reach: Reach = None,
-    paper_bits: PaperBits = False,
+    experiment: options.ExperimentName,
+    algorithms: options.Algorithms = None,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    device: options.Device = "auto",
+    reach: options.Reach = None,
+    paper_bits: options.PaperBits = False,
 ) -> None:
     """Simulate an experiment with several algorithms, all if none is named, and draw the metric against uploaded bits.
 
@@ -167,25 +115,25 @@ def compare(
 
 @app.command()
 def run(
-    experiment: ExperimentOrResume = None,
-    listen: Listen = "127.0.0.1:9092",
-    clients: Clients = None,
-    insecure: Insecure = False,
-    trust_network: TrustNetwork = False,
-    certificate: Certificate = None,
-    certificate_key: CertificateKey = None,
-    authority: Authority = None,
-    client_keys: ClientKeys = None,
-    minimum_clients: MinimumClients = None,
-    deadline_seconds: DeadlineSeconds = 3600.0,
-    evict_after: EvictAfter = None,
-    largest_norm: LargestNorm = math.inf,
-    evaluate_on_clients: EvaluateOnClients = False,
-    audit_every: AuditEvery = None,
-    settings: Settings = None,
-    output: Output = None,
-    data: Data = None,
-    resume: Resume = None,
+    experiment: options.ExperimentOrResume = None,
+    listen: options.Listen = "127.0.0.1:9092",
+    clients: options.Clients = None,
+    insecure: options.Insecure = False,
+    trust_network: options.TrustNetwork = False,
+    certificate: options.Certificate = None,
+    certificate_key: options.CertificateKey = None,
+    authority: options.Authority = None,
+    client_keys: options.ClientKeys = None,
+    minimum_clients: options.MinimumClients = None,
+    deadline_seconds: options.DeadlineSeconds = 3600.0,
+    evict_after: options.EvictAfter = None,
+    largest_norm: options.LargestNorm = math.inf,
+    evaluate_on_clients: options.EvaluateOnClients = False,
+    audit_every: options.AuditEvery = None,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    resume: options.Resume = None,
 ) -> None:
     """Wait for the clients of an experiment, run it with them, and write the results.
 
@@ -212,14 +160,14 @@ def run(
 
 @app.command()
 def local(
-    experiment: ExperimentOrResume = None,
-    clients: Clients = None,
-    evaluate_on_clients: EvaluateOnClients = False,
-    audit_every: AuditEvery = None,
-    settings: Settings = None,
-    output: Output = None,
-    data: Data = None,
-    resume: Resume = None,
+    experiment: options.ExperimentOrResume = None,
+    clients: options.Clients = None,
+    evaluate_on_clients: options.EvaluateOnClients = False,
+    audit_every: options.AuditEvery = None,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    resume: options.Resume = None,
 ) -> None:
     """Run a whole federation on this machine: the server, and a process for every client, over gRPC.
 
@@ -238,7 +186,9 @@ def local(
 
 
 @app.command()
-def report(runs: RunPaths, output: Figure = Path("comparison.png"), paper_bits: PaperBits = False) -> None:
+def report(
+    runs: options.RunPaths, output: options.Figure = Path("comparison.png"), paper_bits: options.PaperBits = False
+) -> None:
     """Put finished runs side by side: a table, and a figure of the metric against uploaded bytes."""
     require_figures()
     records = {path.name: RunFolder(path).rounds() for path in runs}
@@ -251,15 +201,15 @@ def report(runs: RunPaths, output: Figure = Path("comparison.png"), paper_bits: 
 
 @app.command()
 def tune(
-    experiment: ExperimentName,
-    algorithms: Algorithms = None,
-    learning_rates: LearningRates = "1e-3:1",
-    periods: Periods = "4:128",
-    trials: Trials = 12,
-    seed: SearchSeed = 0,
-    settings: Settings = None,
-    output: Output = None,
-    data: Data = None,
+    experiment: options.ExperimentName,
+    algorithms: options.Algorithms = None,
+    learning_rates: options.LearningRates = "1e-3:1",
+    periods: options.Periods = "4:128",
+    trials: options.Trials = 12,
+    seed: options.SearchSeed = 0,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
 ) -> None:
     """Search step size and local steps of several algorithms at random, with the same points for all.
 

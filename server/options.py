@@ -1,0 +1,62 @@
+"""The options of the program `proxskip-server`, each described once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from common.data import ENVIRONMENT_VARIABLE
+
+ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
+ExperimentOrResume = Annotated[
+    str | None, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file; not with --resume")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
+]
+Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; runs/NAME by default")]
+Data = Annotated[
+    Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
+]
+Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
+Reach = Annotated[
+    list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
+]
+Resume = Annotated[
+    Path | None, typer.Option(metavar="RUN_DIR", help="go on with a run that was interrupted, as it was begun")
+]
+PaperBits = Annotated[
+    bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
+]
+Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
+Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS; on loopback only, unless --trust-network")]
+TrustNetwork = Annotated[
+    bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
+]
+Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="this server's certificate")]
+CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="the private key of the certificate")]
+Authority = Annotated[Path | None, typer.Option(metavar="FILE", help="certificate of the authority that signed it")]
+ClientKeys = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="public keys NAME.pub of the clients that may join; else anybody may")
+]
+MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
+DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
+EvictAfter = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
+]
+LargestNorm = Annotated[float, typer.Option(min=0.0, help="refuse an upload whose model has a larger norm")]
+EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
+AuditEvery = Annotated[
+    int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
+]
+RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
+Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
+Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
+Trials = Annotated[int, typer.Option(min=1, help="points that each algorithm is tried at")]
+SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
+Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
