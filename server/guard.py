@@ -44,7 +44,7 @@ class Guard:
                 sys.exit(code if code >= 0 else 128 - code)
             before, size = size, _size(self.interrupted / "rounds.jsonl")
             deaths = 1 if size > before else deaths + 1
-            reason = signal.strsignal(-code) or f"signal {-code}"
+            reason = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             if deaths > MOST_DEATHS:
                 say(f"the server was killed {deaths} times without a round in between (by {reason}, the last time)")
                 sys.exit(128 - code)
