@@ -371,6 +371,10 @@ class ResidentNode:
         # After we had joined it only means that the server was restarted, and does not know us yet.
         if refused and not joined and self._link.private_key is not None:
             raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
+        if self._link.private_key is None and "authentication is enabled" in details:
+            raise UserError(
+                f"the server at {self._link.address} lets in known keys only: give this client's with --key"
+            )
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return f"the server at {self._link.address} does not take this client now: {details}"
         return f"lost the server at {self._link.address} ({code.name}: {details})"

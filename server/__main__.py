@@ -237,7 +237,10 @@ def tune(
         )
     for name in names:
         best = best_of(found, name)
-        _say(f"{name}: " + ("diverged everywhere" if best is None else f"{best.score:.4f} at trial {best.number}"))
+        found_best = "diverged everywhere"
+        if best is not None:
+            found_best = f"{best.score:.4f} with learning rate {best.learning_rate:g} and period {best.period:g}"
+        _say(f"{name}: {found_best}")
     _say(f"settings: {folder / TUNED}")
 
 
@@ -306,7 +309,11 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
     with folder.locked(), live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         entry = _last_entry(folder, experiment, simulated=False)
         federation = Federation(experiment, problem, folder, terms, resume_from=entry, show=view.show, say=_say)
-        federation.run_on_fleet(fleet)
+        try:
+            federation.run_on_fleet(fleet)
+        except (KeyboardInterrupt, SystemExit):
+            _say(f"stopped; the same command with --resume {folder.path} in place of the experiment goes on")
+            raise
     _conclude(problem, folder)
 
 

@@ -36,7 +36,7 @@ from flwr.server.superlink.fleet.grpc_rere.fleet_servicer import FleetServicer
 from flwr.server.superlink.fleet.grpc_rere.node_auth_server_interceptor import NodeAuthServerInterceptor
 from flwr.server.superlink.linkstate import LinkState, LinkStateFactory
 from flwr.serverapp import Grid
-from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME, NOOP_FEDERATION_ID, NodeStatus, TaskType
 from flwr.supercore.fab import Fab
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
@@ -77,6 +77,7 @@ MOST_CALLS = 1000  # at a time; a held pull is one
 KEEP_ALIVE = (("grpc.keepalive_time_ms", 210_000), ("grpc.http2.max_pings_without_data", 0))  # as flwr has it
 LARGEST_WHOLE_BYTES = PIECE_BYTES + (1 << 16)  # a first piece and what is around it
 LARGEST_REQUEST_BYTES = 32 << 20  # a stock SuperNode sends objects of up to 20 MB
+KEY_IN_USE = "its key is in use by another client, or by a session of its own that was cut off less than a minute ago"
 NOT_EXPECTED = "nobody waits for this reply any more"
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
@@ -92,9 +93,13 @@ class HoldingServicer(FleetServicer):
     def ActivateNode(  # noqa: N802 - Flower's name
         self, request: fleet_pb2.ActivateNodeRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ActivateNodeResponse:
-        """Let a node in; tell one with a foreign key so, as Flower's answer is the same for one that is too early."""
-        if self.state_factory.state().get_node_id_by_public_key(request.public_key) is None:
+        """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one that is in use."""
+        state = self.state_factory.state()
+        node_id = state.get_node_id_by_public_key(request.public_key)
+        if node_id is None:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "it is not among the keys of this federation")
+        if any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id])):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, KEY_IN_USE)
         return super().ActivateNode(request, context)
 
     def PullMessages(  # noqa: N802 - Flower's name

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from common.types import RoundRecord
 
+MOST_NAMES = 3
 SECONDS_BETWEEN_LINES = 10.0
 
 
@@ -38,6 +39,8 @@ class LiveView:
         paper = f"{record.paper_bits_up / 1e6:.3f} Mbit by the paper"
         traffic = f"up {self._kilobytes('up')}, {paper}  down {self._kilobytes('down')}"
         status = f"{traffic}  density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"
+        if record.clients_missing:
+            status += f"  without {', '.join(sorted(record.clients_missing)[:MOST_NAMES])}"
         self._progress.update(self._bar, completed=record.round, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
             line = f"{self._title}  round {record.round}/{self._rounds}  {status}"

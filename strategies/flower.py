@@ -127,6 +127,7 @@ class AlgorithmStrategy(Strategy):
         self._bits_up = 0.0
         self._rounds_done = 0
         self._tally = Tally()
+        self._given_up: dict[str, str] = {}  # name: why
         self._wanted = ""  # who must be back before the controls sum to zero again
         self._asked: dict[str, str] = {}  # the messages of the last exchange -> the client's name
         self._arrays: ArrayRecord | None = None  # what goes down next, in `start`
@@ -287,6 +288,7 @@ class AlgorithmStrategy(Strategy):
     def _give_up(self, name: str, why: str) -> None:
         """Count no longer on a member's control variate."""
         self._ledger = self._ledger.without(name)
+        self._given_up[name] = f"it {why}, and was given up"
         if self.algorithm.has_control:
             self._say(f"{name} {why}: it starts afresh, and the others will be re-centred when all of them are here")
 
@@ -417,6 +419,7 @@ class AlgorithmStrategy(Strategy):
         self._bits_up += BITS_A_VALUE * tally.mean.values / clients
         refuse_divergence(number, self.state.model, metrics.values())
         reasons = {
+            **self._given_up,
             **dict.fromkeys(self._ledger.counted, "it has left"),
             **dict.fromkeys(self.roster.nodes, "no answer before the deadline"),
             **tally.absent,
@@ -440,6 +443,8 @@ class AlgorithmStrategy(Strategy):
             traffic_by_client={name: self._traffic_of(name, traffic) for name in sorted(tally.counted)},
             metrics=metrics,
         )
+        for name in tally.counted:
+            self._given_up.pop(name, None)
         self._payload_bytes_up.clear()
         self._payload_bytes_down.clear()
         self._rounds_done = number

@@ -151,6 +151,9 @@ def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
             client_process(*secure, "--partition", "1/2", "--key", str(stranger), log=tmp_path / "2.log") as refused,
             client_process(*secure, "--partition", "0/2", "--key", str(keys[2]), log=tmp_path / "3.log"),
         ):
+            with client_process(*secure, "--partition", "0/2", log=tmp_path / "4.log") as keyless:
+                assert keyless.wait(60) == 2
+            assert "lets in known keys only" in (tmp_path / "4.log").read_text()
             impostor = tmp_path / "3.log"  # its key is that of client-2, but it calls itself client-0
             _, records = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=3"]))
             assert [record.clients_counted for record in records] == [2, 2, 2]
@@ -158,5 +161,7 @@ def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
             wait_until(lambda: "joined" in impostor.read_text())
             deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
             wait_until(lambda: "say --name client-2" in impostor.read_text())
+            with client_process(*secure, "--partition", "0/2", "--key", str(keys[0]), log=tmp_path / "5.log"):
+                wait_until(lambda: "its key is in use by another client" in (tmp_path / "5.log").read_text())
         assert "refused this client's key" in (tmp_path / "2.log").read_text()
         assert "Traceback" not in (tmp_path / "2.log").read_text()
