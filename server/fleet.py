@@ -93,12 +93,12 @@ class HoldingServicer(FleetServicer):
     def ActivateNode(  # noqa: N802 - Flower's name
         self, request: fleet_pb2.ActivateNodeRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ActivateNodeResponse:
-        """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one that is in use."""
+        """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one in use."""
         state = self.state_factory.state()
         node_id = state.get_node_id_by_public_key(request.public_key)
         if node_id is None:
             context.abort(grpc.StatusCode.UNAUTHENTICATED, "it is not among the keys of this federation")
-        if any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id])):
+        elif any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id])):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, KEY_IN_USE)
         return super().ActivateNode(request, context)
 
