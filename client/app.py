@@ -133,10 +133,10 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
     try:
         return Message(work(), reply_to=message)
     except Exception as error:  # whatever it was, the server must hear that there will be no answer
-        if not isinstance(error, (UserError, MessageError)):
+        is_ours = isinstance(error, (UserError, MessageError))
+        if not is_ours:
             traceback.print_exc()
-        text = str(error) if isinstance(error, (UserError, MessageError)) else repr(error)
-        return Message(Error(_code(error), text), reply_to=message)
+        return Message(Error(_code(error), str(error) if is_ours else repr(error)), reply_to=message)
 
 
 def _code(error: Exception) -> int:

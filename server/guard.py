@@ -14,6 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from server.run_folder import ROUNDS
+
 MOST_DEATHS = 3  # one after the other without a round in between
 LAST_WORDS_SECONDS = 1.0  # a child is gone with its end of the pipe, unless somebody else has that too
 ON_PURPOSE = (signal.SIGINT, signal.SIGTERM)
@@ -42,7 +44,7 @@ class Guard:
                 return
             if code >= 0 or self.interrupted is None or -code in ON_PURPOSE:
                 sys.exit(code if code >= 0 else 128 - code)
-            before, size = size, _size(self.interrupted / "rounds.jsonl")
+            before, size = size, _size(self.interrupted / ROUNDS)
             deaths = 1 if size > before else deaths + 1
             reason = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
             if deaths > MOST_DEATHS:

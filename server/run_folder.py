@@ -82,11 +82,11 @@ class RunFolder:
 
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
-        line = json.dumps(asdict(record), allow_nan=False) + "\n"
+        line = f"{json.dumps(asdict(record), allow_nan=False)}\n".encode()
         with writing(self.path / ROUNDS) as path, path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
-                if file.write(line.encode()) < len(line.encode()):
+                if file.write(line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
                 file.truncate(end)  # no half line

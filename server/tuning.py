@@ -115,8 +115,8 @@ def search(what: Search, data: Path | None, folder: Path) -> Iterator[Trial]:
 
 def best_of(trials: Sequence[Trial], algorithm: str) -> Trial | None:
     """Return the trial of a method with the best score; None if all diverged."""
-    finished = [trial for trial in trials if trial.algorithm == algorithm and trial.score is not None]
-    return max(finished, key=lambda trial: (trial.score or -math.inf, -trial.number), default=None)
+    scores = {trial: trial.score for trial in trials if trial.algorithm == algorithm and trial.score is not None}
+    return max(scores, key=lambda trial: (scores[trial], -trial.number), default=None)
 
 
 def _begun(what: Search, folder: Path) -> list[Trial]:
@@ -128,8 +128,18 @@ def _begun(what: Search, folder: Path) -> list[Trial]:
             path.write_text(description, encoding="utf-8")
         if path.read_text(encoding="utf-8") != description:
             raise UserError(f"{folder} holds another search ({path.name} says which); name another folder")
-        lines = (folder / TRIALS).read_text(encoding="utf-8").splitlines() if (folder / TRIALS).exists() else []
-    return [Trial(**json.loads(line)) for line in lines]
+        return [Trial(**json.loads(line)) for line in _whole_lines(folder / TRIALS)]
+
+
+def _whole_lines(path: Path) -> list[str]:
+    """Return the lines of a file, of which a crash may have torn the last: that one is taken away."""
+    if not path.exists():
+        return []
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return whole.splitlines()
 
 
 def _run(experiment: str, algorithm: str, number: int, settings: Sequence[str], data: Path | None) -> Trial:

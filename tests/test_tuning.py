@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,8 @@ def test_the_best_is_the_highest_score_and_the_first_of_equals() -> None:
     best = best_of(trials, "a")
     assert best is not None
     assert best.number == 2
+    low = [replace(trials[1], score=score) for score in (-0.4, 0.0, -0.2)]
+    assert best_of(low, "a") == low[1]  # R^2 may be zero or less
     assert best_of(trials, "b") is None
     assert best_of(trials[:1], "a") is None
 
@@ -58,7 +61,7 @@ def test_a_search_finds_settings_and_goes_on_where_it_was(tmp_path: Path) -> Non
         (name, number) for name in ("sparse_proxskip", "proxskip") for number in (0, 1)
     }
     lines = (folder / TRIALS).read_text().splitlines()
-    (folder / TRIALS).write_text("".join(f"{line}\n" for line in lines[:3]))
+    (folder / TRIALS).write_text("".join(f"{line}\n" for line in lines[:3]) + lines[3][:20])  # the last one torn
     again = list(search(search_of(), tmp_path / "data", folder))
     assert sorted(again, key=str) == sorted(first, key=str)
     best = best_of(first, "proxskip")
