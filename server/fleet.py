@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
@@ -289,6 +290,15 @@ class FleetGrid(Grid):
         for one in message_ids:
             self._whole.pop(one, None)
             self._arriving.pop(one, None)
+
+    def redirect(self, message_id: str, node_id: int) -> None:
+        """Let this node answer a message instead of the one that it was sent to, as far as both take whole ones."""
+        sent = self._whole.get(message_id)
+        if sent is None or sent.metadata.dst_node_id == node_id or not self._office.box(node_id).takes_whole_messages:
+            return
+        again = self._whole[message_id] = make_message(copy(sent.metadata), sent.content)
+        again.metadata.dst_node_id = node_id
+        self._office.redirect(again)
 
     def _push(self, message: Message) -> str:
         box = self._office.box(message.metadata.dst_node_id)

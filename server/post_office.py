@@ -133,6 +133,16 @@ class PostOffice:
             self._payloads[message.metadata.message_id] = (node_id, payload)
         self.box(node_id).put(message)
 
+    def redirect(self, message: Message) -> None:
+        """Hand a message that is not answered yet to another node, to which it is now addressed."""
+        message_id = message.metadata.message_id
+        with self._changed:
+            if message_id in self._payloads:
+                _, payload = self._payloads[message_id]
+                self._drop(message_id)
+                self._parcels.pop(message_id, None)  # half a reply of the other node
+                self.send(message, payload)
+
     def payload_for(self, node_id: int, message_id: str) -> bytes | Spool | None:
         """Return the payload of a message to this node that is not answered yet."""
         owner, payload = self._payloads.get(message_id, (None, None))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 SHORTEST_WAIT_SECONDS = 0.02
 LONGEST_WAIT_SECONDS = 1.0
+SECONDS_BETWEEN_LOOKS = 1.0  # after clients that are back by another connection; most exchanges are over by then
 
 
 @runtime_checkable
@@ -23,6 +24,9 @@ class PromptGrid(Protocol):
 
     def forget(self, message_ids: set[str]) -> None:
         """Give up waiting for replies to these messages."""
+
+    def redirect(self, message_id: str, node_id: int) -> None:
+        """Let this node answer a message instead of the one that it was sent to."""
 
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
@@ -61,16 +65,22 @@ def send(grid: Grid, messages: Iterable[Message]) -> dict[str, int]:
     return {one: message.metadata.dst_node_id for one, message in sent if one}
 
 
-def replies_to(grid: Grid, message_ids: Iterable[str], timeout_seconds: float) -> Iterator[Message]:
-    """Yield replies as they come: told by the grid, or polling often while they come."""
+def replies_to(
+    grid: Grid, message_ids: Iterable[str], timeout_seconds: float, look: Callable[[set[str]], None]
+) -> Iterator[Message]:
+    """Yield replies as they come, told by the grid or polling; now and then call `look` with what is missing."""
     waiting = set(message_ids)
     end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
+    next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
     while waiting and (left := end - time.monotonic()) > 0:
         replies = list(grid.pull_messages(waiting))
         arrived = bool(replies)
         while replies:
             waiting.discard(replies[-1].metadata.reply_to_message_id)
             yield replies.pop()
+        if time.monotonic() >= next_look:
+            look(waiting)
+            next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
         if arrived:
             wait = SHORTEST_WAIT_SECONDS
         elif isinstance(grid, PromptGrid):

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord, RecordDict
 from flwr.serverapp import Grid
@@ -375,7 +376,15 @@ class AlgorithmStrategy(Strategy):
         # By the message, not by the sender: where a node is gone, the answer is Flower's own.
         self._asked = {one: names.get(node, "") for one, node in asked.items()}
         self._shelf.let_go()
-        yield from replies_to(grid, asked, timeout_seconds)
+        yield from replies_to(grid, asked, timeout_seconds, partial(self._follow, grid))
+
+    def _follow(self, grid: Grid, waiting: Iterable[str]) -> None:
+        """Ask who is back by a new connection there: the old one is found dead much later, in up to a minute."""
+        if isinstance(grid, PromptGrid):
+            self.roster.update(grid)
+            for one in waiting:
+                if (node := self.roster.nodes.get(self._asked[one])) is not None:
+                    grid.redirect(one, node)
 
     def _orders(self, number: int, arrays: ArrayRecord, kind: str) -> Iterator[tuple[str, Message]]:
         """Yield each client's name and what it is told at the start of a round: plan, state, its last counted round."""

@@ -12,7 +12,8 @@ from uuid import uuid4
 import pytest
 
 needs_namespaces = pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("ip") is None, reason="makes network namespaces: needs root, and ip of iproute2"
+    os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("tc")),
+    reason="makes network namespaces: needs root, and ip and tc of iproute2",
 )
 
 
@@ -37,6 +38,13 @@ class Network:
 
     def heal(self, host: int) -> None:
         _ip("-n", self._switch, "link", "set", f"port{host}", "up")
+
+    def slow_down(self, host: int, kilobits_a_second: int) -> None:
+        """Make the link of a host a slow one, both ways."""
+        limit = ("tbf", "rate", f"{kilobits_a_second}kbit", "burst", "2kb", "limit", "1mb")
+        for name, device in ((self._name(host), "eth0"), (self._switch, f"port{host}")):
+            command = ["tc", "-n", name, "qdisc", "add", "dev", device, "root", *limit]
+            subprocess.run(command, check=True, capture_output=True)
 
     def set_up(self) -> None:
         _ip("netns", "add", self._switch)

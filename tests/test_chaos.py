@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -18,21 +19,32 @@ from server.run_folder import RunFolder
 from server.simulate import Simulation
 from tests.namespaces import Network, needs_namespaces, network
 from tests.processes import CPU, load, wait_until
-from tests.test_resume import lines_in
+from tests.test_resume import lines_in, local
 
 CLIENTS = 3
 BAD_ROUNDS, ROUNDS = 20, 24
 PORT = 9092
-# Not the settings of `digits`: with density 0.1 and its uneven split a lost client costs more than 0.01 of accuracy, in
-# all of 8 seeds after 20 rounds. These were chosen after such a run had failed here, out of seven that were tried.
-SETTINGS = [
+CUT_SECONDS = 2.0
+
+# For a server that waits, `digits` is as shipped. A round of 30 ms takes 2.6 s on links like these, more than half for
+# the audit: so it can be hit while it is under way, before or after a client's upload.
+KILOBITS_A_SECOND = 16
+LATEST_SECONDS = 0.4
+
+# For a server that does not wait: the deadline is shorter than a cut, and than a client takes to start. The settings
+# are not those of `digits`: with density 0.1 and its uneven split rounds without one of three clients cost more than
+# 0.01 of accuracy, in all of 8 seeds after 20 rounds. These were chosen after such a run had failed here, out of seven
+# that were tried. With them the accuracy is from 0.006 below that of a calm run to 0.017 above, in 20 draws of who is
+# lost (0.01 is less than 4 of the test's images): that it is not far below is all that can be asked, and a run that was
+# 0.014 above has failed here when more was.
+DEADLINE_SECONDS = 1.5
+MILD = [
     f"clients={CLIENTS}",
     f"rounds={ROUNDS}",
     "schedule.period=256",
     "algorithm.density=0.3",
     "task.concentration=10",
 ]
-CUT_SECONDS = 2.0
 
 
 class Hosts:
@@ -44,25 +56,32 @@ class Hosts:
         self._stack = stack
         self._clients: dict[int, subprocess.Popen[bytes]] = {}
 
-    def serve(self) -> subprocess.Popen[bytes]:
-        settings = [argument for setting in SETTINGS for argument in ("--set", setting)]
+    def start(self, *options: str) -> subprocess.Popen[bytes]:
+        """Start all, and return the server."""
         listen = ("--listen", f"{self._net.address(0)}:{PORT}", "--insecure", "--trust-network")
-        terms = ("--minimum-clients", "2", "--deadline-seconds", "4", "--audit-every", "1")
-        program = (sys.executable, "-m", "server", "run", "digits", *listen, *terms, *settings)
-        return self._start(0, *program, "--output", str(self._folder / "run"))
+        program = (sys.executable, "-m", "server", "run", "digits", *listen, "--audit-every", "1", *options)
+        server = self._start(0, *program, "--output", str(self._folder / "run"))
+        for host in range(1, CLIENTS + 1):
+            self._join(host)
+        return server
 
-    def join(self, host: int) -> None:
+    def disturb(self, chance: random.Random) -> None:
+        """Kill a client, which is started again, or cut its link for a while."""
+        victim = chance.randrange(1, CLIENTS + 1)
+        (self._kill if chance.random() < 0.5 else self._cut)(victim)
+
+    def _join(self, host: int) -> None:
         part = f"{host - 1}/{CLIENTS}"
         server = (f"{self._net.address(0)}:{PORT}", "--insecure")
         program = (sys.executable, "-m", "client", "join", *server, "--partition", part)
         self._clients[host] = self._start(host, *program, "--state", str(self._folder / f"state-{host}"))
 
-    def kill(self, host: int) -> None:
+    def _kill(self, host: int) -> None:
         self._clients[host].send_signal(signal.SIGKILL)  # `ip` has become the program that it was told to run
         self._clients[host].wait()
-        self.join(host)
+        self._join(host)
 
-    def cut(self, host: int) -> None:
+    def _cut(self, host: int) -> None:
         self._net.cut(host)
         threading.Timer(CUT_SECONDS, self._net.heal, (host,)).start()
 
@@ -74,27 +93,60 @@ class Hosts:
 
 @pytest.mark.slow
 @needs_namespaces
-def test_a_run_in_which_something_breaks_in_every_round(tmp_path: Path) -> None:
+def test_a_server_that_waits_for_all_ends_with_the_bits_of_a_calm_run(tmp_path: Path) -> None:
+    """The server's defaults: whoever breaks in a round comes back in it, so nothing is lost."""
     chance = random.Random(5)  # noqa: S311 - no secret
     rounds = tmp_path / "run" / "rounds.jsonl"
+    options = ("--clients", str(CLIENTS), "--set", f"rounds={ROUNDS}")
+    subprocess.run(local("digits", *options, "--output", str(tmp_path / "calm")), check=True, timeout=300)
+    with network(CLIENTS + 1) as net, ExitStack() as stack:
+        for host in range(1, CLIENTS + 1):
+            net.slow_down(host, KILOBITS_A_SECOND)
+        hosts = Hosts(net, tmp_path, stack)
+        server = hosts.start(*options)
+        wait_until(lambda: any(tmp_path.glob("state-*/*.safetensors")), seconds=120)  # the first upload is on its way
+        for number in range(1, BAD_ROUNDS + 1):
+            wait_until(lambda: lines_in(rounds) >= number - 1, seconds=120)  # noqa: B023
+            time.sleep(chance.uniform(0, LATEST_SECONDS))
+            hosts.disturb(chance)
+            assert lines_in(rounds) == number - 1, "the round was over before anything broke in it"
+        assert server.wait(240) == 0
+    folders = [RunFolder(tmp_path / name) for name in ("calm", "run")]
+    calm, records = (folder.rounds() for folder in folders)
+    assert [record.clients_counted for record in records] == [CLIENTS] * ROUNDS
+    audits = [record.control_sum_norm for record in records if record.control_sum_norm is not None]
+    assert len(audits) >= BAD_ROUNDS  # one is left out where a client was away for a minute
+    assert max(audits) < 1e-5
+    assert [record.metrics for record in records] == [record.metrics for record in calm]
+    models = [(folder.path / "model.safetensors").read_bytes() for folder in folders]
+    assert models[0] == models[1]
+    log = (tmp_path / "host-0.log").read_text()
+    assert "has joined again, by a new connection" in log
+    assert "Traceback" not in log
+
+
+@pytest.mark.slow
+@needs_namespaces
+def test_a_server_with_a_deadline_goes_on_without_whom_it_lost(tmp_path: Path) -> None:
+    """Uploads are really lost here, and rounds averaged without them: the sum holds, and at mild settings accuracy."""
+    chance = random.Random(5)  # noqa: S311 - no secret
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    settings = [argument for setting in MILD for argument in ("--set", setting)]
     with network(CLIENTS + 1) as net, ExitStack() as stack:
         hosts = Hosts(net, tmp_path, stack)
-        server = hosts.serve()
-        for host in range(1, CLIENTS + 1):
-            hosts.join(host)
+        server = hosts.start("--minimum-clients", "2", "--deadline-seconds", str(DEADLINE_SECONDS), *settings)
         for number in range(1, BAD_ROUNDS + 1):
             wait_until(lambda: lines_in(rounds) >= number - 1 and rounds.exists(), seconds=120)  # noqa: B023
-            victim = chance.randrange(1, CLIENTS + 1)
-            (hosts.kill if chance.random() < 0.5 else hosts.cut)(victim)
+            hosts.disturb(chance)
         assert server.wait(240) == 0
     records = RunFolder(tmp_path / "run").rounds()
     assert [record.round for record in records] == list(range(1, ROUNDS + 1))
     missed = sum(record.clients_counted < CLIENTS for record in records)
-    assert missed > 0
+    assert missed > BAD_ROUNDS // 2
     audits = [record.control_sum_norm for record in records if record.control_sum_norm is not None]
     assert audits
     assert max(audits) < 1e-5
-    experiment = load_experiment("digits", SETTINGS)
+    experiment = load_experiment("digits", MILD)
     calm = list(Simulation(experiment, load(experiment), CPU).rounds())[-1].metrics["test_accuracy"]
-    assert abs(records[-1].metrics["test_accuracy"] - calm) <= 0.01
+    assert records[-1].metrics["test_accuracy"] >= calm - 0.01
     assert "Traceback" not in (tmp_path / "host-0.log").read_text()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import ServerApp
 
 from common import plugins
@@ -124,7 +124,7 @@ def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
 
 
 def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
-    """It has a state folder; its old connection still counts as alive when it is back."""
+    """It has a state folder; its old connection still counts as alive when it is back, but nobody waits for that."""
     experiment = load_experiment("digits", ["clients=2", "rounds=8", "schedule.period=4"])
     with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
 
@@ -140,10 +140,12 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
                 victim.kill()
                 start(1)
 
-        initial = load(experiment).initial_state()
-        strategy = AlgorithmStrategy(experiment, initial, deadline_seconds=3, on_round=kill_in_round_three)
+        initial, said = load(experiment).initial_state(), list[str]()
+        strategy = AlgorithmStrategy(experiment, initial, on_round=kill_in_round_three, say=said.append)
         with fleet.run(pack_run(Run(experiment=experiment, name="killed"))) as grid:
             strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+    assert sum("client-1 has joined again, by a new connection" in one for one in said) == 1
+    assert not any("has left" in one or "asking again" in one for one in said)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
     assert float((strategy.state.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
@@ -164,6 +166,26 @@ def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Flee
     office.forget(["m"])
     assert office.box(7).oldest() is None
     assert office.payload_for(7, "m") is None
+
+
+def test_a_client_that_is_back_by_another_connection_answers_there(fleet: Fleet) -> None:
+    office = PostOffice()
+    experiment = load_experiment("digits", [f"clients={CLIENTS}"])
+    with fleet.run(pack_run(Run(experiment=experiment, name="back"))) as grid:
+        orders = [grid.create_message(RecordDict(), MessageType.TRAIN, node, "1") for node in (7, 8)]
+    for order in orders:
+        order.metadata.__dict__["_message_id"] = "m"
+    office.send(orders[0], b"payload")
+    office.redirect(orders[1])
+    assert office.box(7).oldest() is None
+    assert office.box(8).oldest() is orders[1]
+    assert office.payload_for(7, "m") is None
+    late, prompt = (Message(RecordDict(), reply_to=order) for order in orders)
+    assert not office.receive(late, 7)
+    assert office.receive(prompt, 8)
+    office.redirect(orders[0])  # it is answered: there is nothing left to ask
+    assert office.box(7).oldest() is None
+    assert office.take_replies({"m"}) == [prompt]
 
 
 def test_a_reply_that_is_too_large_is_refused_and_said_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
