@@ -38,7 +38,15 @@ class ControlSum:
 
     def relative_norm(self) -> float:
         """Return |mean of h_i| / mean of |h_i|, which is zero up to rounding while the sum of the h_i is."""
-        return float(np.linalg.norm(self._sum.total())) / self._norms if self._sum and self._norms else 0.0
+        return self.sum_norm() / self._norms if self._norms else 0.0
+
+    def sum_norm(self) -> float:
+        """Return |sum of h_i|."""
+        return float(np.linalg.norm(self._sum.total())) if self._sum else 0.0
+
+    def mean_norm(self) -> float:
+        """Return the mean of |h_i|."""
+        return self._norms / self.clients if self.clients else 0.0
 
     def mean(self) -> Tensor:
         """Return the mean of the controls in float32."""

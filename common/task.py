@@ -15,7 +15,10 @@ from common.types import ServerState
 
 
 class Objective(ABC):
-    """The private loss f_i of one client, over vectors (d,), or of N clients as one batch, over tensors (N, d)."""
+    """The private loss f_i of one client, over vectors (d,), or of N clients as one batch, over tensors (N, d).
+
+    A batch takes several points of each client too, as (N * points, d), those of one client side by side.
+    """
 
     @abstractmethod
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:

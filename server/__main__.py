@@ -29,9 +29,10 @@ from server.journal import Entry, Journal
 from server.local import local_clients
 from server.progress import live_view
 from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
+from server.reproduce import ALL, reproduce, studies
 from server.run_folder import RunFolder, next_free
 from server.simulate import SIMULATION, Simulation
-from server.tuning import TUNED, Search, Span, Trial, best_of, search
+from server.tuning import Search, Span, Trial, best_of, search, write_tuned
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 console = Console()
@@ -205,7 +206,10 @@ def tune(
     algorithms: options.Algorithms = None,
     learning_rates: options.LearningRates = "1e-3:1",
     periods: options.Periods = "4:128",
-    trials: options.Trials = 12,
+    l1_strengths: options.L1Strengths = "1e-4:1e-1",
+    periods_tried: options.PeriodsTried = 3,
+    local_steps: options.LocalSteps = 4000,
+    reach: options.ReachFirst = None,
     seed: options.SearchSeed = 0,
     settings: options.Settings = None,
     output: options.Output = None,
@@ -223,33 +227,48 @@ def tune(
         algorithms=names,
         learning_rates=Span.read("--learning-rates", learning_rates),
         periods=Span.read("--periods", periods),
-        trials=trials,
+        l1_strengths=Span.read("--l1-strengths", l1_strengths),
+        groups=periods_tried,
+        local_steps=local_steps,
         seed=seed,
     )
     folder = output or Path("runs") / f"{load_experiment(experiment, settings or []).name}-tuning"
     found: list[Trial] = []
     for trial in search(what, data, folder):
         found.append(trial)
-        score = "diverged" if trial.score is None else f"{trial.score:.4f}"
-        _say(
-            f"{len(found)}/{len(names) * trials}: {trial.algorithm}, learning rate {trial.learning_rate:g}, "
-            f"period {trial.period:g}: {score}"
-        )
-    for name in names:
-        best = best_of(found, name)
-        found_best = "diverged everywhere"
-        if best is not None:
-            found_best = f"{best.score:.4f} with learning rate {best.learning_rate:g} and period {best.period:g}"
-        _say(f"{name}: {found_best}")
-    _say(f"settings: {folder / TUNED}")
+        score = "diverged" if trial.diverged else f"{trial.score:.4f}"
+        of = len(names) * what.trials
+        _say(f"{len(found)}/{of}: {trial.algorithm}, {trial.described}: {score}")
+    best = {name: best_of(found, name, reach or []) for name in names}
+    for name, chosen in best.items():
+        _say(f"{name}: " + (f"{chosen.score:.4f} with {chosen.described}" if chosen else "diverged everywhere"))
+    _say(f"settings: {write_tuned(what, best, reach or [], folder)}")
+
+
+@app.command("reproduce")
+def reproduce_command(
+    name: options.StudyName,
+    quick: options.Quick = False,
+    output: options.Output = None,
+    data: options.Data = None,
+) -> None:
+    """Run what a table or figure of the paper needs, and write it with the paper's numbers beside ours.
+
+    NAME is one of the studies (see `proxskip-server list`), or `all`. Runs that are done are kept in the output folder,
+    so that the same command goes on where it was interrupted.
+    """
+    require_figures()
+    folder = output or Path("runs") / ("reproduced-quick" if quick else "reproduced")
+    reproduce(studies(name), quick=quick, data=data, folder=folder, say=_say)
 
 
 @app.command("list")
 def list_command() -> None:
-    """List the experiments, algorithms and tasks that are at hand."""
+    """List the experiments, algorithms, tasks and studies that are at hand."""
     _say(f"experiments: {', '.join(shipped_experiments())}")
     _say(f"algorithms: {', '.join(plugins.available(Algorithm.plugin_package))}")
     _say(f"tasks: {', '.join(plugins.available(Task.plugin_package))}")
+    _say(f"studies: {', '.join(studies(ALL))}")
 
 
 def _begin(

@@ -57,6 +57,16 @@ RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="fold
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
-Trials = Annotated[int, typer.Option(min=1, help="points that each algorithm is tried at")]
+PeriodsTried = Annotated[
+    int, typer.Option(min=1, help="numbers of local steps that each algorithm is tried with, at four step sizes each")
+]
+L1Strengths = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where an l1_strength is")]
+LocalSteps = Annotated[int, typer.Option(min=1, help="local steps of a trial; its rounds are these over its period")]
+ReachFirst = Annotated[
+    list[float] | None,
+    typer.Option(metavar="VALUE", help="take the fewest bits to the highest of these scores, not the best score"),
+]
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
+StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
+Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed: all tables in some minutes")]

@@ -2,25 +2,37 @@
 
 Where one objective can hold many clients (convex tasks), all of them run as one batch of rows; networks run client by
 client. Either way every client does what it would do on its own machine, with the same random numbers. As in a
-deployment, the server's side is on the CPU and only the clients are on the device.
+deployment, the server's side is on the CPU and only the clients are on the device. Where only a part of the clients
+takes part in a round, at random, the others are as if they had been away.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from common.aggregate import ControlSum, RunningMean
-from common.algorithm import Algorithm, client_round
+from common.algorithm import Algorithm, client_round, round_to
 from common.divergence import refuse_divergence
 from common.experiment import Experiment
 from common.payload import pack_state, pack_upload
+from common.randomness import stream
 from common.sparsity import density_of
 from common.task import Objective, Problem
-from common.types import BITS_A_VALUE, Checkpoint, ClientMemory, RoundPlan, RoundRecord, ServerState, Traffic, Upload
+from common.types import (
+    BITS_A_VALUE,
+    Checkpoint,
+    ClientMemory,
+    Precision,
+    RoundPlan,
+    RoundRecord,
+    ServerState,
+    Traffic,
+    Upload,
+)
 from server.journal import Entry
 
 SIMULATION = "simulation"  # in place of the name of a deployed run
@@ -34,6 +46,7 @@ class Cohort:
     rows: int | None  # None: a single client, without a batch dimension
     device: torch.device
     memory: ClientMemory = field(default_factory=ClientMemory)
+    present: list[int] = field(default_factory=list)  # which of its clients take part in the round
 
     def download(self, state: ServerState) -> ServerState:
         """Give every row the same state, on the clients' device."""
@@ -43,14 +56,32 @@ class Cohort:
             buffers=None if state.buffers is None else state.buffers.to(self.device),
         )
 
+    def counted(self, upload: Upload) -> Upload:
+        """Return the rows of those who take part."""
+        if self.rows is None or len(self.present) == self.rows:
+            return upload
+        control = upload.control_change
+        return Upload(
+            model=upload.model[self.present], control_change=None if control is None else control[self.present]
+        )
+
     def uploads(self, upload: Upload) -> Iterator[Upload]:
-        """Take the upload of all rows apart into those of the clients, on the CPU."""
+        """Take what is counted apart into the uploads of the clients, on the CPU."""
         model, control = upload.model.cpu(), None if upload.control_change is None else upload.control_change.cpu()
         if self.rows is None:
             yield Upload(model=model, control_change=control, buffers=upload.buffers)
             return
-        for row in range(self.rows):
+        for row in range(len(model)):
             yield Upload(model=model[row], control_change=None if control is None else control[row])
+
+    def keep(self, settled: ClientMemory, before: ClientMemory) -> None:
+        """Remember the round, but only where a client took part in it."""
+        if self.rows is not None and len(self.present) < self.rows and before.control is not None:
+            assert settled.control is not None
+            control = before.control.clone()
+            control[self.present] = settled.control[self.present]
+            settled = replace(settled, control=control)
+        self.memory = settled
 
     def _spread(self, vector: torch.Tensor) -> torch.Tensor:
         moved = vector.to(self.device)
@@ -60,7 +91,9 @@ class Cohort:
 class Simulation:
     """A federation in one process, between two rounds."""
 
-    def __init__(self, experiment: Experiment, problem: Problem, device: torch.device) -> None:
+    def __init__(
+        self, experiment: Experiment, problem: Problem, device: torch.device, participation: float = 1.0
+    ) -> None:
         self.experiment = experiment
         self.problem = problem
         self.algorithm: Algorithm = experiment.algorithm
@@ -68,7 +101,9 @@ class Simulation:
         self.cohorts = self._cohorts(device)
         self.rounds_done = 0
         self.bits_up = 0.0
-        self._encodes = experiment.codec.encode_in_simulation
+        codec = experiment.codec
+        self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
+        self._participation = participation
 
     def entry(self, record: RoundRecord) -> Entry:
         """Return what it takes to go on after the last round, of which this is the record."""
@@ -94,7 +129,7 @@ class Simulation:
         started = time.perf_counter()
         plan = self.experiment.plan(self.rounds_done + 1)
         density_down = density_of(self.state.model).item()
-        payload_down = len(pack_state(self.state)) if self._encodes else None
+        payload_down = None if self.encode_as is None else len(pack_state(self.state))
         sent, traffic = self._train(plan, payload_down)
         seconds = time.perf_counter() - started
         self.rounds_done = plan.round
@@ -102,9 +137,9 @@ class Simulation:
         record = RoundRecord(
             round=plan.round,
             local_steps=plan.local_steps,
-            clients_counted=self.problem.clients,
+            clients_counted=sent.clients,
             paper_bits_up=self.bits_up,
-            density_up=sent.model_values / (self.problem.clients * self.state.model.shape[-1]),
+            density_up=sent.model_values / (sent.clients * self.state.model.shape[-1]),
             density_down=density_down,
             control_sum_norm=self._control_sum_norm(),
             seconds=seconds,
@@ -120,6 +155,16 @@ class Simulation:
         """Return the model as it is evaluated and saved."""
         return self.algorithm.evaluated(self.state)
 
+    def norms(self) -> dict[str, float]:
+        """Return the norms of the model, and of the controls: of their sum, their mean, and the one over the other."""
+        found = {"model_norm": float(self.kept().model.norm())}
+        if self.algorithm.has_control:
+            controls = self._controls()
+            total, mean = controls.sum_norm(), controls.mean_norm()
+            relative = total / (mean * controls.clients) if mean else 0.0
+            found |= {"control_sum": total, "control_norm": mean, "control_relative": relative}
+        return found
+
     def _cohorts(self, device: torch.device) -> list[Cohort]:
         everyone = range(self.problem.clients)
         objective = self.problem.objective
@@ -134,21 +179,46 @@ class Simulation:
     def _train(self, plan: RoundPlan, payload_down: int | None) -> tuple[RunningMean, dict[str, Traffic]]:
         average = RunningMean()
         traffic: dict[str, Traffic] = {}
-        for cohort in self.cohorts:
+        present = self._present(plan.round)
+        trained: list[tuple[Cohort, ClientMemory]] = []
+        for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
-            upload, cohort.memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
-            average.add(upload)
-            for sent in cohort.uploads(upload):
-                traffic[f"client-{len(traffic)}"] = Traffic(
-                    paper_bits_up=BITS_A_VALUE * _values(sent),
-                    payload_bytes_up=len(pack_upload(sent, plan.precision)) if self._encodes else None,
-                    payload_bytes_down=payload_down,
+            upload, memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
+            trained.append((cohort, memory))
+            counted = cohort.counted(upload)
+            average.add(counted)
+            for values, payload_up in zip(_values(counted), self._payload_bytes(cohort, counted), strict=True):
+                traffic[f"client-{present[len(traffic)]}"] = Traffic(
+                    paper_bits_up=BITS_A_VALUE * values, payload_bytes_up=payload_up, payload_bytes_down=payload_down
                 )
-        self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=1.0)
+        self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=self._participation)
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
-        for cohort in self.cohorts:
-            cohort.memory = self.algorithm.settle(cohort.memory, self.state.model.to(cohort.device))
+        for cohort, memory in trained:
+            cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
         return average, traffic
+
+    def _payload_bytes(self, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
+        """Return how long the upload of each client is, encoded; None where nothing is."""
+        if self.encode_as is None:
+            return [None] * (1 if cohort.rows is None else len(counted.model))
+        rounded = replace(counted, model=round_to(self.encode_as, counted.model))
+        return [len(pack_upload(sent, self.encode_as)) for sent in cohort.uploads(rounded)]
+
+    def _present(self, round_number: int) -> list[int]:
+        """Return who takes part in a round."""
+        clients = self.problem.clients
+        count = max(1, round(self._participation * clients))
+        if count == clients:
+            return list(range(clients))
+        generator = stream(self.experiment.seed, "participants", round_number)
+        return sorted(generator.choice(clients, count, replace=False).tolist())
+
+    def _cohorts_of(self, present: list[int]) -> list[Cohort]:
+        """Return the cohorts of those who take part, and tell them who does."""
+        if not self.problem.batched:
+            return [self.cohorts[client] for client in present]
+        self.cohorts[0].present = present
+        return self.cohorts
 
     def _evaluate(self) -> dict[str, float]:
         kept = self.kept()
@@ -160,20 +230,22 @@ class Simulation:
 
     def _control_sum_norm(self) -> float | None:
         """Return how far the controls are from summing to zero; None without control variates."""
-        if not self.algorithm.has_control:
-            return None
+        return self._controls().relative_norm() if self.algorithm.has_control else None
+
+    def _controls(self) -> ControlSum:
         controls = ControlSum()
         for cohort in self.cohorts:
             correction = self.algorithm.correction(cohort.memory, cohort.download(self.state))
             assert correction is not None
             controls.add(correction)
-        return controls.relative_norm()
+        return controls
 
 
-def _values(upload: Upload) -> int:
-    """Return how many values of an upload the paper counts."""
-    control = upload.control_change
-    return int(torch.count_nonzero(upload.model)) + (0 if control is None else int(torch.count_nonzero(control)))
+def _values(upload: Upload) -> list[int]:
+    """Return how many values of each client's upload the paper counts."""
+    parts = [part for part in (upload.model, upload.control_change) if part is not None]
+    counts = [torch.count_nonzero(part.reshape(-1, part.shape[-1]), dim=-1).tolist() for part in parts]
+    return [sum(of_client) for of_client in zip(*counts, strict=True)]
 
 
 def _total(counts: Iterable[int | None]) -> int | None:

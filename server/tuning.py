@@ -1,6 +1,7 @@
 """Random search for step size and mean number of local steps, as the paper tunes, and the same for every method.
 
-All methods get the same points, drawn from one seed, and so the same budget. A trial is judged on validation data: the
+All methods get the same points, drawn from one seed, and so the same budget. A range is cut into as many parts as
+numbers are drawn from it, one from each, so that few trials still cover it. A trial is judged on validation data: the
 test set is never looked at. What is done is on disk, so a search that was interrupted goes on.
 """
 
@@ -9,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -20,17 +21,23 @@ from typing import Any
 import torch
 import yaml
 
+from common import plugins
+from common.algorithm import Algorithm
 from common.data import DataFolder
 from common.divergence import DivergedError
 from common.durable import writing
 from common.errors import UserError
-from common.experiment import load_experiment, unresolved
+from common.experiment import Experiment, load_experiment, unresolved
 from common.randomness import stream
 from common.task import Problem, Task
 from server.simulate import Simulation
+from server.sweep import Curve, Point, Sweep
 
+RATES_A_PERIOD = 4  # they run as one sweep
+EVALUATIONS = 40  # of a trial, about
 TRIALS = "trials.jsonl"
 TUNED = "tuned.yaml"
+FEWEST_BITS = "fewest-bits.yaml"
 SEARCH = "search.json"
 CPU = torch.device("cpu")
 
@@ -67,20 +74,44 @@ class Search:
     algorithms: tuple[str, ...]
     learning_rates: Span
     periods: Span
-    trials: int
+    l1_strengths: Span  # of the methods that have such an option
+    groups: int  # of trials that share a period
+    local_steps: int  # of a trial, so that all take the same time whatever their period is
     seed: int
 
-    def settings_of(self, algorithm: str, number: int) -> list[str]:
-        """Return the settings of a trial: its point is the same for every method."""
-        first, second = stream(self.seed, "tuning", number).random(2)
-        rate, period = self.learning_rates.at(first), round(self.periods.at(second))
-        return [
+    @property
+    def trials(self) -> int:
+        """Return how many there are of each method."""
+        return self.groups * RATES_A_PERIOD
+
+    def period(self, group: int) -> int:
+        """Return the period of a group of trials."""
+        return round(self.periods.at(self._share("period", group, self.groups)))
+
+    def rates(self, group: int) -> list[float]:
+        """Return the step sizes of a group, in ascending order."""
+        shares = [self._share(f"rate {group}", part, RATES_A_PERIOD) for part in range(RATES_A_PERIOD)]
+        return [float(f"{self.learning_rates.at(share):.3g}") for share in shares]
+
+    def settings_of(self, algorithm: str, group: int) -> list[str]:
+        """Return all settings of a group of trials but the step size."""
+        period = self.period(group)
+        rounds = max(1, self.local_steps // period)
+        settings = [
             *self.settings,
             f"algorithm.name={algorithm}",
-            f"algorithm.learning_rate={rate:.3g}",
             f"schedule.period={period}",
+            f"rounds={rounds}",
+            f"evaluate_every_rounds={max(1, rounds // EVALUATIONS)}",
             "codec.encode_in_simulation=false",
         ]
+        if _has_option(algorithm, "l1_strength"):
+            strength = self.l1_strengths.at(self._share("l1", group, self.groups))
+            settings.append(f"algorithm.l1_strength={strength:.3g}")
+        return settings
+
+    def _share(self, what: str, part: int, parts: int) -> float:
+        return (part + float(stream(self.seed, f"tuning {what}", part).random())) / parts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,35 +119,86 @@ class Trial:
     """What one point gave."""
 
     algorithm: str
-    number: int
+    group: int
     learning_rate: float
     period: float
-    rounds: int
-    score: float | None  # of the last round, on validation data; None: it diverged
+    l1_strength: float | None
+    curve: Curve  # validation score against uploaded bits
+    diverged: bool
+
+    @property
+    def score(self) -> float:
+        """Return the score in the end; a trial that diverged is worse than any other."""
+        return -math.inf if self.diverged else self.curve[-1][1]
+
+    def bits_to(self, level: float) -> float:
+        """Return what a client had uploaded when the score first reached a level."""
+        return next((bits for bits, score in self.curve if score >= level), math.inf)
+
+    @property
+    def described(self) -> str:
+        """Return the point in words."""
+        strength = "" if self.l1_strength is None else f", l1 strength {self.l1_strength:g}"
+        return f"learning rate {self.learning_rate:g}, period {self.period:g}{strength}"
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """Return what was found, as settings of an experiment."""
+        found = {"algorithm.learning_rate": self.learning_rate, "schedule.period": self.period}
+        return found if self.l1_strength is None else found | {"algorithm.l1_strength": self.l1_strength}
 
 
 def search(what: Search, data: Path | None, folder: Path) -> Iterator[Trial]:
-    """Run all trials that are not done yet, on all cores; yield each, the old ones first, and write what was found."""
+    """Run all trials that are not done yet, on all cores; yield each, the old ones first."""
     trials = _begun(what, folder)
     yield from trials
-    done = {(trial.algorithm, trial.number) for trial in trials}
-    points = [(name, number) for number in range(what.trials) for name in what.algorithms]
-    left = [(name, number, what.settings_of(name, number)) for name, number in points if (name, number) not in done]
+    done = {(trial.algorithm, trial.group) for trial in trials}
+    groups = [(name, group) for group in range(what.groups) for name in what.algorithms]
+    left = [one for one in groups if one not in done]
     workers = min(os.cpu_count() or 1, max(1, len(left)))
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for future in as_completed([pool.submit(_run, what.experiment, *one, data) for one in left]):
-            trials.append(future.result())
+        for future in as_completed([pool.submit(_run, what, *one, data) for one in left]):
+            fresh = future.result()
             with writing(folder / TRIALS) as path, path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(trials[-1])) + "\n")
-            yield trials[-1]
-    with writing(folder / TUNED) as path:
-        path.write_text(_tuned(what, trials), encoding="utf-8")
+                file.write(json.dumps([asdict(trial) for trial in fresh]) + "\n")
+            trials += fresh
+            yield from fresh
 
 
-def best_of(trials: Sequence[Trial], algorithm: str) -> Trial | None:
-    """Return the trial of a method with the best score; None if all diverged."""
-    scores = {trial: trial.score for trial in trials if trial.algorithm == algorithm and trial.score is not None}
-    return max(scores, key=lambda trial: (scores[trial], -trial.number), default=None)
+def best_of(trials: Sequence[Trial], algorithm: str, levels: Sequence[float] = ()) -> Trial | None:
+    """Return a method's trial with the best score, or with the fewest bits to the highest level that any reached."""
+    scored = [trial for trial in trials if trial.algorithm == algorithm and not trial.diverged]
+    for level in sorted(levels, reverse=True):
+        bits = [trial.bits_to(level) for trial in scored]
+        if bits and min(bits) < math.inf:
+            return scored[bits.index(min(bits))]
+    return max(scored, key=lambda trial: trial.score, default=None)
+
+
+def write_tuned(what: Search, best: Mapping[str, Trial | None], levels: Sequence[float], folder: Path) -> Path:
+    """Write the experiment as a file with the settings that were found for each method, and how they were found."""
+    mapping = unresolved(what.experiment, what.settings)  # so that each method still has its own kind of schedule
+    own: dict[str, dict[str, Any]] = mapping.setdefault("for_algorithm", {})
+    found = {name: trial for name, trial in best.items() if trial is not None}
+    for name, trial in found.items():
+        own[name] = own.get(name, {}) | trial.settings
+    highest = ", ".join(f"{level:g}" for level in sorted(levels))
+    chosen = f"the fewest bits to the highest of {highest} that was reached" if levels else "the best in the end"
+    rates, periods = what.learning_rates, what.periods
+    how = (
+        f"# Found by `proxskip-server tune`: random search, the same {what.trials} points for each method,\n"
+        f"# learning rates from {rates.low:g} to {rates.high:g}, periods from {periods.low:g} to {periods.high:g}, "
+        f"both log-uniform;\n# {what.local_steps} local steps each, seed {what.seed}.\n"
+        f"# Chosen on validation data: {chosen}. The scores there:\n"
+    )
+    scores = "".join(f"#   {name}: {trial.score:.4f}\n" for name, trial in found.items())
+    with writing(folder / (FEWEST_BITS if levels else TUNED)) as path:
+        path.write_text(how + scores + yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
+        return path
+
+
+def _has_option(algorithm: str, option: str) -> bool:
+    return option in {field.name for field in fields(plugins.find(Algorithm.plugin_package, algorithm, Algorithm))}
 
 
 def _begun(what: Search, folder: Path) -> list[Trial]:
@@ -128,7 +210,7 @@ def _begun(what: Search, folder: Path) -> list[Trial]:
             path.write_text(description, encoding="utf-8")
         if path.read_text(encoding="utf-8") != description:
             raise UserError(f"{folder} holds another search ({path.name} says which); name another folder")
-        return [Trial(**json.loads(line)) for line in _whole_lines(folder / TRIALS)]
+        return [Trial(**trial) for line in _whole_lines(folder / TRIALS) for trial in json.loads(line)]
 
 
 def _whole_lines(path: Path) -> list[str]:
@@ -142,44 +224,48 @@ def _whole_lines(path: Path) -> list[str]:
     return whole.splitlines()
 
 
-def _run(experiment: str, algorithm: str, number: int, settings: Sequence[str], data: Path | None) -> Trial:
-    chosen = load_experiment(experiment, settings)
+def _run(what: Search, algorithm: str, group: int, data: Path | None) -> list[Trial]:
+    """Run the trials of one method that share a period."""
+    settings, rates = what.settings_of(algorithm, group), what.rates(group)
+    chosen = load_experiment(what.experiment, [*settings, f"algorithm.learning_rate={rates[0]}"])
     problem = _problem(chosen.task, chosen.clients, chosen.seed, data)
+    score = problem.metric.replace("test_", "validation_")
+    if score not in problem.evaluate(chosen.algorithm.evaluated(problem.initial_state())):
+        raise UserError(f"{chosen.name}: its task has no validation data to tune on")
+    if problem.batched:
+        points = Sweep(chosen, problem, rates, score).run()
+    else:
+        points = [_alone(_at(chosen, rate), problem, score) for rate in rates]
+    return [
+        Trial(
+            algorithm=algorithm,
+            group=group,
+            learning_rate=point.learning_rate,
+            period=chosen.schedule.period,
+            l1_strength=getattr(chosen.algorithm, "l1_strength", None),
+            curve=point.curve,
+            diverged=point.diverged,
+        )
+        for point in points
+    ]
+
+
+def _at(experiment: Experiment, learning_rate: float) -> Experiment:
+    return replace(experiment, algorithm=replace(experiment.algorithm, learning_rate=learning_rate))
+
+
+def _alone(experiment: Experiment, problem: Problem, score: str) -> Point:
+    """Run one trial of a problem whose clients cannot run as rows of one tensor."""
+    point = Point(experiment.algorithm.learning_rate)
     try:
-        *_, last = Simulation(chosen, problem, CPU).rounds()
-        score = last.metrics.get(problem.metric.replace("test_", "validation_"))
-        if score is None:
-            raise UserError(f"{chosen.name}: its task has no validation data to tune on")
+        for record in Simulation(experiment, problem, CPU).rounds():
+            if record.metrics:
+                point.curve.append((record.paper_bits_up, record.metrics[score]))
     except DivergedError:
-        score = None
-    return Trial(
-        algorithm=algorithm,
-        number=number,
-        learning_rate=chosen.algorithm.learning_rate,
-        period=chosen.schedule.period,
-        rounds=chosen.rounds,
-        score=score,
-    )
+        point.diverged = True
+    return point
 
 
 @lru_cache(maxsize=1)
 def _problem(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
     return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)
-
-
-def _tuned(what: Search, trials: Sequence[Trial]) -> str:
-    """Return the experiment as a file with the best settings of each method, and how they were found."""
-    mapping = unresolved(what.experiment, what.settings)  # so that each method still has its own kind of schedule
-    best = {name: trial for name in what.algorithms if (trial := best_of(trials, name)) is not None}
-    own: dict[str, dict[str, Any]] = mapping.setdefault("for_algorithm", {})
-    for name, trial in best.items():
-        own.setdefault(name, {})
-        own[name] |= {"algorithm.learning_rate": trial.learning_rate, "schedule.period": trial.period}
-    how = (
-        f"# Found by random search, the same {what.trials} points for each method: learning rates from "
-        f"{what.learning_rates.low:g} to {what.learning_rates.high:g},\n"
-        f"# periods from {what.periods.low:g} to {what.periods.high:g}, both log-uniform, seed {what.seed}; "
-        "the best on validation data after the last round:\n"
-    )
-    scores = "".join(f"#   {name}: {trial.score:.4f} (trial {trial.number})\n" for name, trial in best.items())
-    return how + scores + yaml.safe_dump(mapping, sort_keys=False)

@@ -31,7 +31,7 @@ class ProxSkip(Algorithm, dense=True):
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient less h_i."""
-        return weights.sub(local.gradient(weights), alpha=plan.learning_rate)
+        return weights - plan.learning_rate * local.gradient(weights)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Move h_i by the distance from what was sent to what became of it."""

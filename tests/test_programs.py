@@ -216,6 +216,16 @@ def test_a_whole_bfloat16_upload_is_smaller_than_the_papers_count_of_its_values(
 
 
 @pytest.mark.slow
+def test_the_papers_resnet18_trains_for_a_round(real_data: Path, tmp_path: Path) -> None:
+    # The first round of a fixed period has one step; the second one's 64 steps of 10 clients are for a GPU.
+    settings = ["--set", "rounds=1", "--set", "task.test_samples=500", "--set", "task.loss_samples=32"]
+    (record,) = simulate("cifar10", *settings, "--data", str(real_data), output=tmp_path / "run")
+    assert record["clients_counted"] == 10
+    assert record["density_up"] == pytest.approx(0.1, rel=1e-3)
+    assert record["paper_bits_up"] == pytest.approx(32 * 0.1 * 11_173_962, rel=1e-3)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_runs_on_blogfeedback(name: str, real_data: Path, tmp_path: Path) -> None:
     settings = ["--set", f"algorithm.name={name}", "--set", "rounds=3"]

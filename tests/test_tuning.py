@@ -2,54 +2,75 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from common.config import to_mapping
 from common.errors import UserError
 from common.experiment import load_experiment
-from server.tuning import TRIALS, TUNED, Search, Span, Trial, best_of, search
-from tests.small_data import write_femnist
+from server.tuning import RATES_A_PERIOD, TRIALS, Search, Span, Trial, best_of, search, write_tuned
+from tests.small_data import write_cifar10, write_femnist
 
-SETTINGS = ("clients=2", "rounds=3", "task.validation_writers=1")
+SETTINGS = ("clients=2", "task.validation_writers=1")
 
 
 def search_of(**changes: object) -> Search:
     given: dict[str, object] = {
         "experiment": "femnist",
         "settings": SETTINGS,
-        "algorithms": ("sparse_proxskip", "proxskip"),
+        "algorithms": ("sparse_proxskip", "randprox_l1"),
         "learning_rates": Span(0.01, 1.0),
         "periods": Span(2, 8),
-        "trials": 2,
+        "l1_strengths": Span(1e-4, 1e-2),
+        "groups": 2,
+        "local_steps": 12,
         "seed": 3,
     }
     return Search(**{**given, **changes})  # type: ignore[arg-type]
 
 
-def test_all_methods_are_tried_at_the_same_points() -> None:
-    what = search_of()
-    one, other = ([what.settings_of(name, number) for number in range(20)] for name in ("fediht", "fedavg"))
-    assert [point[-3:] for point in one] == [point[-3:] for point in other]
-    rates = [float(point[-3].partition("=")[2]) for point in one]
-    assert 0.01 <= min(rates) < 0.1 < max(rates) <= 1.0
-    assert len(set(rates)) == 20
+def trial_of(*scores: float, diverged: bool = False) -> Trial:
+    curve = [(1000.0 * (place + 1), score) for place, score in enumerate(scores)]
+    return Trial(algorithm="a", group=0, learning_rate=0.1, period=4, l1_strength=None, curve=curve, diverged=diverged)
 
 
-def test_the_best_is_the_highest_score_and_the_first_of_equals() -> None:
-    scores = [None, 0.3, 0.7, 0.7]
-    trials = [
-        Trial(algorithm="a", number=number, learning_rate=0.1, period=4, rounds=1, score=score)
-        for number, score in enumerate(scores)
-    ]
-    best = best_of(trials, "a")
-    assert best is not None
-    assert best.number == 2
-    low = [replace(trials[1], score=score) for score in (-0.4, 0.0, -0.2)]
-    assert best_of(low, "a") == low[1]  # R^2 may be zero or less
+def test_all_methods_are_tried_at_the_same_points_and_these_cover_the_ranges() -> None:
+    what = search_of(groups=4)
+    assert [what.period(group) for group in range(4)] == sorted(what.period(group) for group in range(4))
+    for group in range(4):
+        rates = what.rates(group)
+        assert rates == sorted(rates)
+        assert 0.01 <= rates[0] < 0.0317 < rates[1] < 0.1 < rates[2] < 0.317 < rates[3] <= 1.0
+        (one, other) = (what.settings_of(name, group) for name in ("fediht", "fedavg"))
+        assert set(one) ^ set(other) == {"algorithm.name=fediht", "algorithm.name=fedavg"}
+    assert what.rates(0) != what.rates(1)
+
+
+def test_a_trial_has_as_many_local_steps_whatever_its_period_is() -> None:
+    what = search_of(groups=3, periods=Span(2, 100), local_steps=1000)
+    for group in range(3):
+        chosen = load_experiment("femnist", [*what.settings_of("fedavg", group), "algorithm.learning_rate=0.1"])
+        assert 1000 - chosen.schedule.period < chosen.rounds * chosen.schedule.period <= 1000
+
+
+def test_the_best_is_the_highest_score_in_the_end_and_the_first_of_equals() -> None:
+    trials = [trial_of(0.9, 0.3), trial_of(0.1, 0.7), trial_of(0.6, 0.7), trial_of(0.99, diverged=True)]
+    assert best_of(trials, "a") is trials[1]
+    low = [trial_of(score) for score in (-0.4, 0.0, -0.2)]
+    assert best_of(low, "a") is low[1]  # R^2 may be zero or less
     assert best_of(trials, "b") is None
-    assert best_of(trials[:1], "a") is None
+    assert best_of(trials[3:], "a") is None
+
+
+def test_with_a_level_to_reach_the_fewest_bits_win() -> None:
+    trials = [trial_of(0.1, 0.3, 0.9), trial_of(0.4, 0.5, 0.5)]
+    assert best_of(trials, "a", [0.4]) is trials[1]
+    assert best_of(trials, "a", [0.4, 0.6]) is trials[0]
+    assert best_of(trials, "a", [2.0, 0.4]) is trials[1]  # nobody got to the highest
+    assert best_of(trials, "a", [2.0]) is trials[0]  # nobody got anywhere: the best score
 
 
 def test_a_search_finds_settings_and_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -57,25 +78,35 @@ def test_a_search_finds_settings_and_goes_on_where_it_was(tmp_path: Path) -> Non
     write_femnist(tmp_path / "data")
     folder = tmp_path / "tuning"
     first = list(search(search_of(), tmp_path / "data", folder))
-    assert {(trial.algorithm, trial.number) for trial in first} == {
-        (name, number) for name in ("sparse_proxskip", "proxskip") for number in (0, 1)
-    }
+    assert len({(trial.algorithm, trial.period, trial.learning_rate) for trial in first}) == 2 * 2 * RATES_A_PERIOD
     lines = (folder / TRIALS).read_text().splitlines()
     (folder / TRIALS).write_text("".join(f"{line}\n" for line in lines[:3]) + lines[3][:20])  # the last one torn
     again = list(search(search_of(), tmp_path / "data", folder))
-    assert sorted(again, key=str) == sorted(first, key=str)
-    best = best_of(first, "proxskip")
+    as_written = [json.dumps(asdict(trial)) for trial in first]
+    assert sorted(json.dumps(asdict(trial)) for trial in again) == sorted(as_written)
+    best = best_of(first, "randprox_l1")
     assert best is not None
-    tuned = load_experiment(str(folder / TUNED), ["algorithm.name=proxskip"])
+    path = write_tuned(search_of(), {"randprox_l1": best}, [], folder)
+    tuned = load_experiment(str(path), ["algorithm.name=randprox_l1"])
     assert tuned.algorithm.learning_rate == best.learning_rate
     assert (tuned.schedule.kind, tuned.schedule.period) == ("coin", best.period)
+    assert to_mapping(tuned)["algorithm"]["l1_strength"] == best.l1_strength
     with pytest.raises(UserError, match="holds another search"):
         list(search(search_of(seed=4), tmp_path / "data", folder))
 
 
+def test_images_are_tuned_one_by_one(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    small = ("clients=2", "task.width=2", "task.train_samples=40", "task.validation_samples=10")
+    what = search_of(experiment="cifar10", settings=small, algorithms=("fedavg",), groups=1, local_steps=2)
+    trials = list(search(what, tmp_path, tmp_path / "tuning"))
+    assert [trial.learning_rate for trial in trials] == what.rates(0)
+    assert all(0 <= trial.score <= 1 for trial in trials)
+
+
 def test_a_task_without_validation_data_cannot_be_tuned(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no validation data"):
-        list(search(search_of(experiment="digits", settings=("rounds=2",), trials=1), None, tmp_path))
+        list(search(search_of(experiment="digits", settings=(), groups=1), None, tmp_path))
 
 
 @pytest.mark.parametrize("text", ["1", "2:1", "0:1", "a:b", "1:inf"])

@@ -10,13 +10,15 @@ GROWTH = 1.25
 SLACK = 4
 
 
-def buckets_of_similar_size(sizes: Sequence[int]) -> list[list[int]]:
-    """Return lists of indices, each of similar sizes; indices of size 0 are left out."""
+def buckets_of_similar_size(sizes: Sequence[int], most_in_all: int) -> list[list[int]]:
+    """Return lists of indices, each of similar sizes that add up to little; indices of size 0 are left out."""
     order = sorted((index for index, size in enumerate(sizes) if size > 0), key=lambda index: sizes[index])
     buckets: list[list[int]] = []
     for index in order:
-        if buckets and sizes[index] <= GROWTH * sizes[buckets[-1][0]] + SLACK:
-            buckets[-1].append(index)
+        last = buckets[-1] if buckets else []
+        similar = last and sizes[index] <= GROWTH * sizes[last[0]] + SLACK
+        if similar and (len(last) + 1) * sizes[index] <= most_in_all:
+            last.append(index)
         else:
             buckets.append([index])
     return buckets

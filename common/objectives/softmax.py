@@ -49,9 +49,9 @@ class SoftmaxRegression(Objective):
         labels = pad([torch.from_numpy(client.labels) for client in clients], batch_first=True)
         weights = pad([torch.full((len(client),), sample_weight) for client in clients], batch_first=True)
         self._features = features.to(device)  # (N, n, f + 1)
-        self._weights = weights.to(device).unsqueeze(1)  # (N, 1, n); zero for padding
+        self._weights = weights.to(device)[:, None, None]  # (N, 1, 1, n); zero for padding
         one_hot = torch.nn.functional.one_hot(labels, classes).transpose(1, 2)
-        self._targets = one_hot.to(device, torch.float32)  # (N, classes, n)
+        self._targets = one_hot.to(device, torch.float32).unsqueeze(1)  # (N, 1, classes, n)
 
     def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
         """Return the full gradient, the same in every round."""
@@ -59,24 +59,28 @@ class SoftmaxRegression(Objective):
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return (weight (p - y)) X + ridge w for every client."""
-        matrix = self._as_matrices(weights)
-        error = torch.softmax(self._scores(matrix), dim=1).sub_(self._targets).mul_(self._weights)
-        return torch.baddbmm(matrix, error, self._features, beta=self._ridge).reshape(weights.shape)
+        matrices = self._as_matrices(weights)
+        scores = self._scores(matrices)
+        error = torch.softmax(scores, dim=2).sub_(self._targets).mul_(self._weights).flatten(1, 2)
+        return torch.baddbmm(matrices, error, self._features, beta=self._ridge).reshape(weights.shape)
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return f_i(w_i) for every client."""
-        matrix = self._as_matrices(weights)
-        log_likelihood = torch.log_softmax(self._scores(matrix), dim=1) * self._targets
-        fit = -(self._weights * log_likelihood).sum((1, 2))
-        return (fit + self._ridge / 2 * matrix.square().sum((1, 2))).reshape(weights.shape[:-1])
+        matrices = self._as_matrices(weights)
+        log_likelihood = torch.log_softmax(self._scores(matrices), dim=2) * self._targets
+        fit = -(self._weights * log_likelihood).sum((2, 3)).reshape(weights.shape[:-1])
+        return fit + self._ridge / 2 * weights.square().sum(-1)
 
     def _as_matrices(self, weights: Tensor) -> Tensor:
+        """Return (N, points * classes, f + 1): each client has one point, or several in a sweep."""
         count, _, features = self._features.shape
         return weights.reshape(count, -1, features)
 
-    def _scores(self, matrix: Tensor) -> Tensor:
-        """Return (N, classes, n): with the few classes as rows, three times as fast on a CPU as the other way."""
-        return torch.bmm(matrix, self._features.transpose(1, 2))
+    def _scores(self, matrices: Tensor) -> Tensor:
+        """Return (N, points, classes, n): with the few classes as rows, three times as fast as the other way."""
+        _, _, classes, samples = self._targets.shape
+        scores = torch.bmm(matrices, self._features.transpose(1, 2))
+        return scores.reshape(len(scores), -1, classes, samples)
 
 
 class SoftmaxProblem(Problem):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import lzma
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -57,6 +57,7 @@ class Cifar10(Task):
     gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
     weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
     train_samples: Annotated[int, Range(at_least=10, at_most=50_000)] = 50_000
+    validation_samples: Annotated[int, Range(at_least=0, at_most=10_000)] = 0  # of the training images, to tune with
     test_samples: Annotated[int, Range(at_least=1, at_most=10_000)] = 10_000
     loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
 
@@ -65,7 +66,9 @@ class Cifar10(Task):
         name, train, test = _read(data)
         generator = stream(seed, "cifar10")
         train = _sample(train, self.train_samples, generator)
-        test = _sample(test, self.test_samples, generator)
+        held_out = {"test": _sample(test, self.test_samples, generator)}
+        if self.validation_samples:
+            held_out["validation"], train = _halves(train, self.validation_samples, generator)
         parts = dirichlet_split(
             train.labels,
             clients,
@@ -73,7 +76,7 @@ class Cifar10(Task):
             size_variance=self.size_variance,
             generator=generator,
         )
-        return Cifar10Problem(self, name, train, test, parts, seed, device)
+        return Cifar10Problem(self, name, train, held_out, parts, seed, device)
 
 
 class Cifar10Problem(Problem):
@@ -87,7 +90,7 @@ class Cifar10Problem(Problem):
         task: Cifar10,
         data_name: str,
         train: Images,
-        test: Images,
+        held_out: Mapping[str, Images],
         parts: Sequence[NDArray[np.int64]],
         seed: int,
         device: torch.device,
@@ -99,8 +102,10 @@ class Cifar10Problem(Problem):
         self._parts = parts
         self._seed = seed
         self._device = device
-        self._test_pixels = torch.from_numpy(test.pixels).to(device)
-        self._test_labels = torch.from_numpy(test.labels).to(device)
+        self._held_out = {
+            part: (torch.from_numpy(images.pixels).to(device), torch.from_numpy(images.labels).to(device))
+            for part, images in held_out.items()
+        }
         self._network = FlatModule(_initialized(task.width, seed), device)
         buffers = self._network.read_buffers()
         self._initial = ServerState(
@@ -130,15 +135,15 @@ class Cifar10Problem(Problem):
         )
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
-        """Return the accuracy on the test images."""
+        """Return the accuracy on the test images, and on those for validation where there are any."""
         self._network.load(state.model, state.buffers)
         self._network.module.eval()
+        return {f"{part}_accuracy": self._accuracy(*images) for part, images in self._held_out.items()}
+
+    def _accuracy(self, pixels: Tensor, labels: Tensor) -> float:
         with torch.no_grad():
-            scores = [
-                self._network.module(normalize(batch)) for batch in torch.split(self._test_pixels, EVALUATION_BATCH)
-            ]
-        right = int((torch.cat(scores).argmax(1) == self._test_labels).sum())
-        return {"test_accuracy": right / len(self._test_labels)}
+            scores = [self._network.module(normalize(batch)) for batch in torch.split(pixels, EVALUATION_BATCH)]
+        return int((torch.cat(scores).argmax(1) == labels).sum()) / len(labels)
 
 
 def _initialized(width: int, seed: int) -> ResNet18:
@@ -232,3 +237,12 @@ def _sample(images: Images, count: int, generator: np.random.Generator) -> Image
         return images
     chosen = np.sort(generator.choice(len(images.labels), count, replace=False))
     return Images(images.pixels[chosen], images.labels[chosen])
+
+
+def _halves(images: Images, count: int, generator: np.random.Generator) -> tuple[Images, Images]:
+    """Return a random part of so many images, and the others."""
+    if count >= len(images.labels):
+        raise UserError(f"task.validation_samples = {count}: there are {len(images.labels)} training images")
+    chosen = np.zeros(len(images.labels), dtype=bool)
+    chosen[generator.choice(len(images.labels), count, replace=False)] = True
+    return Images(images.pixels[chosen], images.labels[chosen]), Images(images.pixels[~chosen], images.labels[~chosen])

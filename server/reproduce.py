@@ -1,0 +1,127 @@
+"""Run the studies: every run once, on all cores, kept on disk; then tables and figures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+
+import torch
+
+from common import plugins
+from common.data import DataFolder
+from common.divergence import DivergedError
+from common.durable import writing
+from common.errors import UserError
+from common.experiment import Experiment
+from common.task import Problem, Task
+from server.report import draw_study
+from server.simulate import Simulation
+from server.study import Curves, Effort, Run, Sample, Study
+
+PACKAGE = "server.studies"
+ALL = "all"
+CPU = torch.device("cpu")
+
+
+def studies(name: str) -> dict[str, Study]:
+    """Return the studies of a name: one, or all of them."""
+    known = [found.replace("_", "-") for found in plugins.available(PACKAGE)]
+    if name != ALL and name not in known:
+        raise UserError(f"there is no study {name!r}; known: {', '.join(known)}, or {ALL}")
+    chosen = known if name == ALL else [name]
+    return {one: importlib.import_module(f"{PACKAGE}.{one.replace('-', '_')}").STUDY for one in chosen}
+
+
+def reproduce(
+    chosen: Mapping[str, Study], *, quick: bool, data: Path | None, folder: Path, say: Callable[[str], None]
+) -> None:
+    """Do what the studies need, and write what they found."""
+    efforts = {name: study.quick if quick else study.full for name, study in chosen.items()}
+    needed = list(dict.fromkeys(run for name, study in chosen.items() for run in study.runs(efforts[name])))
+    curves: dict[Run, Sequence[Sample]] = {}
+    for run, samples in _run_all(needed, data, folder / "runs"):
+        curves[run] = samples
+        say(f"{len(curves)}/{len(needed)}: {run.experiment}: {' '.join(run.settings)}")
+    for name, study in chosen.items():
+        write(name, study, efforts[name], curves, folder / name, quick=quick)
+        say(f"\n{study.title}\n{folder / name / 'table.md'}")
+
+
+def write(name: str, study: Study, effort: Effort, curves: Curves, folder: Path, *, quick: bool) -> None:
+    """Write the table and the figures of one study."""
+    table = study.table(curves, effort)
+    command = f"proxskip-server reproduce {name}{' --quick' if quick else ''} --data DIR"
+    seeds = max(cell.of for cells in table.rows.values() for cell in cells)
+    how = f"`{command}`: {effort.local_steps} local steps a run, {seeds} seed{'s' if seeds > 1 else ''}."
+    remarks = "".join(f"\n{remark}\n" for remark in study.remarks)
+    with writing(folder / "table.md") as path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"# {study.title}\n\n{how}\n\n{table.markdown()}{remarks}", encoding="utf-8")
+        content = {"study": name, "title": study.title, "command": command, "cells": table.records()}
+        (folder / "table.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for figure in study.figures:
+        drawn = {entry.label: study.curves_of(entry, figure.column, curves, effort) for entry in study.entries}
+        for ending in ("png", "svg"):
+            draw_study(drawn, figure, title=study.title, path=folder / f"{figure.name}.{ending}")
+
+
+def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[tuple[Run, Sequence[Sample]]]:
+    """Run what is not on disk yet; yield all."""
+    left = []
+    for run in runs:
+        path = folder / f"{run.name}.json"
+        if path.exists():
+            yield run, json.loads(path.read_text(encoding="utf-8"))["samples"]
+        else:
+            left.append(run)
+    workers = min(os.cpu_count() or 1, max(1, len(left)))
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = {pool.submit(_simulate, run, data): run for run in left}
+        for future in as_completed(futures):
+            run, samples = futures[future], future.result()
+            content = {"experiment": run.experiment, "settings": run.settings, "samples": samples}
+            with writing(folder / f"{run.name}.json") as path:
+                folder.mkdir(parents=True, exist_ok=True)
+                path.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            yield run, samples
+
+
+def _simulate(run: Run, data: Path | None) -> list[Sample]:
+    """Run one simulation; that a method diverges is a result: the curve ends there."""
+    experiment = run.load()
+    problem = _problem(experiment.task, experiment.clients, experiment.seed, data)
+    simulation = Simulation(experiment, problem, CPU, run.participation)
+    samples: list[Sample] = []
+    try:
+        samples.extend(_samples(simulation, experiment))
+    except DivergedError:
+        samples.append({"round": simulation.rounds_done, "bits": simulation.bits_up})
+    return samples
+
+
+def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]:
+    """Run, and give what is seen after the rounds that are evaluated."""
+    sent_bytes, since = 0.0, 0
+    while simulation.rounds_done < experiment.rounds:
+        seen = experiment.is_evaluated(simulation.rounds_done + 1)
+        # What the codec makes of an upload is measured in these rounds, and taken for those before it as well.
+        simulation.encode_as = "bfloat16" if seen else None
+        record = simulation.step()
+        since += 1
+        if seen:
+            assert record.payload_bytes_up is not None
+            sent_bytes += since * record.payload_bytes_up / simulation.problem.clients
+            since = 0
+            counted = {"round": float(record.round), "bits": record.paper_bits_up, "bytes": sent_bytes}
+            yield counted | record.metrics | simulation.norms()
+
+
+@lru_cache(maxsize=1)
+def _problem(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
+    return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)

@@ -1,0 +1,3 @@
+"""The studies of the paper's results: one file each, found by its name."""
+
+NOT_PLUGINS = frozenset({"blogfeedback", "femnist"})

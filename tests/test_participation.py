@@ -1,0 +1,56 @@
+"""Rounds in which only a part of the clients takes part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.data import DataFolder
+from common.experiment import load_experiment
+from server.simulate import Simulation
+from tests.small_data import write_cifar10
+
+CPU = torch.device("cpu")
+
+
+def simulation(algorithm: str, participation: float) -> Simulation:
+    settings = [f"algorithm.name={algorithm}", "clients=6", "rounds=30", "schedule.period=4"]
+    experiment = load_experiment("digits", settings)
+    return Simulation(experiment, experiment.load(DataFolder.choose(None), CPU), CPU, participation)
+
+
+@pytest.mark.parametrize("algorithm", ["sparse_proxskip", "proxskip", "hybrid", "scaffold", "server_pruning_modified"])
+def test_the_sum_stays_zero_while_half_of_the_clients_are_away(algorithm: str) -> None:
+    half = simulation(algorithm, 0.5)
+    records = list(half.rounds())
+    assert all(record.clients_counted == 3 for record in records)
+    assert all(record.control_sum_norm is not None and record.control_sum_norm < 1e-5 for record in records)
+    assert half.norms()["control_norm"] > 1e-3
+    assert len({tuple(record.traffic_by_client) for record in records}) > 1  # not always the same ones
+
+
+def test_who_is_away_keeps_its_control_and_sends_nothing() -> None:
+    third = simulation("sparse_proxskip", 1 / 3)
+    third.step()
+    before = third.cohorts[0].memory.control
+    assert before is not None
+    record = third.step()
+    after = third.cohorts[0].memory.control
+    assert after is not None
+    present = sorted(int(name.removeprefix("client-")) for name in record.traffic_by_client)
+    moved = [client for client in range(6) if not torch.equal(before[client], after[client])]
+    assert moved == present
+    assert len(present) == 2
+
+
+def test_networks_leave_clients_out_one_by_one(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    settings = ["clients=4", "rounds=3", "schedule.period=2", "task.width=2", "task.train_samples=60"]
+    experiment = load_experiment("cifar10", settings)
+    half = Simulation(experiment, experiment.load(DataFolder.choose(tmp_path), CPU), CPU, participation=0.5)
+    for record in half.rounds():
+        assert record.clients_counted == 2
+        assert record.control_sum_norm is not None
+        assert record.control_sum_norm < 1e-5

@@ -1,0 +1,138 @@
+"""Studies of the paper's results: they fit together, and become tables and figures."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from common.errors import UserError
+from server.reproduce import ALL, reproduce, studies
+from server.study import Cell, Column, Effort, Figure, Panel, Run, Study, Table, cost_to_reach, final, method
+from server.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
+from tests.small_data import write_femnist
+
+NAMES = list(studies(ALL))
+SHORT = Effort(local_steps=12, seeds=2, evaluations=4, settings=("clients=3", "task.validation_writers=1"))
+ENTRIES = (
+    method("sparse_proxskip", "schedule.period=3"),
+    method("server_pruning", "schedule.period=3"),
+    method("fediht", label="fediht, some of the clients", participation=0.4),
+)
+
+
+def test_every_table_of_the_paper_has_a_study() -> None:
+    wanted = {"blogfeedback-accuracy", "blogfeedback-communication", "femnist-accuracy", "femnist-communication"}
+    assert wanted | {"control-sum", "cifar10", "participation"} == set(NAMES)
+    with pytest.raises(UserError, match="no study 'table-1'; known: blogfeedback-accuracy"):
+        studies("table-1")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_study_can_be_run_and_the_paper_fits_its_rows(name: str) -> None:
+    study = studies(name)[name]
+    labels = [entry.label for entry in study.entries]
+    assert len(set(labels)) == len(labels)
+    papers = [quantity.paper or {} for quantity in getattr(study, "quantities", [])] or [getattr(study, "paper", {})]
+    columns = len(getattr(study, "levels", study.experiments))
+    for paper in papers:
+        assert set(paper) <= set(labels)
+        assert all(len(row) == columns for row in paper.values())
+    for effort in (study.quick, study.full):
+        runs = study.runs(effort)
+        assert len({run.name for run in runs}) == len(runs)
+        assert all(run.load().rounds >= 1 for run in runs)
+    assert study.quick.local_steps < study.full.local_steps
+    assert all(figure.column in study.experiments for figure in study.figures)
+
+
+def test_methods_that_would_repeat_themselves_run_once() -> None:
+    study = studies("blogfeedback-accuracy")["blogfeedback-accuracy"]
+    by_label = {entry.label: entry for entry in study.entries}
+    experiment = study.experiments["90 %"]
+    assert len(study.runs_of(by_label["sparse_proxskip"], experiment, study.full)) == 1
+    assert len(study.runs_of(by_label["final_topk"], experiment, study.full)) == study.full.seeds  # flips coins
+
+
+def small_studies() -> dict[str, Study]:
+    shared = {"entries": ENTRIES, "full": SHORT, "quick": SHORT, "depends_on_seed": True}
+    panels = [Panel("test_accuracy", "accuracy", lowest=0.0), Panel("train_loss", "loss", "round", logarithmic=True)]
+    accuracy = Quantity("test_accuracy", "accuracy, %", 1, 100, {"sparse_proxskip": (86.7,)})
+    return {
+        "end": EndStudy(
+            title="end",
+            by_sparsity={"90 %": "femnist"},
+            quantities=[accuracy],
+            drawn=[Figure("drawn", "90 %", panels)],
+            **shared,  # type: ignore[arg-type]
+        ),
+        "cost": CostStudy(
+            title="cost",
+            experiment="femnist",
+            metric="test_accuracy",
+            levels={"0 %": 0.0, "200 %": 2.0},
+            paper={"sparse_proxskip": (0.1, NEVER)},
+            lowest=0.0,
+            **shared,  # type: ignore[arg-type]
+        ),
+        "course": CourseStudy(
+            title="course",
+            experiment="femnist",
+            quantities=[accuracy, Quantity("control_relative", "sum", 9)],
+            panels=panels,
+            **shared,  # type: ignore[arg-type]
+        ),
+    }
+
+
+def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    said: list[str] = []
+    folder = tmp_path / "results"
+    reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
+    assert sum(line[0].isdigit() for line in said) == len(ENTRIES) * SHORT.seeds  # all three studies need the same
+    end, cost, course = ((folder / name / "table.md").read_text() for name in ("end", "cost", "course"))
+    assert "| sparse_proxskip | " in end
+    assert " ± " in end
+    assert " | 86.7 | " in end
+    assert "not reached | not reached |" in cost
+    assert "reproduce course --quick" in course
+    cells = json.loads((folder / "course" / "table.json").read_text())["cells"]
+    sums = {cell["method"]: cell["mean"] for cell in cells if cell["column"] == "sum"}
+    assert sums["sparse_proxskip"] < 1e-6
+    assert sums["server_pruning"] > 1e-3
+    assert sums["fediht, some of the clients"] is None  # it has no control variates
+    drawings = {path.name for path in folder.glob("*/*.???") if path.suffix in (".png", ".svg")}
+    assert drawings == {"drawn.png", "drawn.svg", "curves.png", "curves.svg"}
+
+    old = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
+    reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
+    assert {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()} == old  # nothing is run twice
+
+
+def test_another_setting_is_another_run() -> None:
+    names = {
+        Run("femnist", (f"algorithm.name={name}", f"seed={seed}"), participation).name
+        for name in ("fedavg", "fediht")
+        for seed in (0, 1)
+        for participation in (1.0, 0.5)
+    }
+    assert len(names) == 8
+
+
+def test_cells_say_how_sure_they_are() -> None:
+    assert Cell([1.0, 2.0, 3.0], 3).text(2) == "2.00 ± 0.58"
+    assert Cell([1.0], 1).text(1) == "1.0"
+    assert Cell([1.0], 2).text(1) == "1.0 (1 of 2)"
+    assert Cell([], 2).text(1) == "not reached"
+    table = Table([Column("a", 1), Column("b", 0, in_paper=False)], {"m": [Cell([1.5], 1, 2.5), Cell([7], 1)]})
+    assert table.markdown() == "| method | a | paper | b |\n| --- | ---: | ---: | ---: |\n| m | 1.5 | 2.5 | 7 |\n"
+
+
+def test_a_curve_that_diverged_has_no_end_but_may_have_reached_a_level() -> None:
+    curve = [{"round": 1.0, "bits": 10.0, "score": 0.5}, {"round": 2.0, "bits": 20.0}]
+    assert math.isnan(final(curve, "score"))
+    assert cost_to_reach(curve, "score", 0.4, "bits") == 10.0
+    assert cost_to_reach(curve, "score", 0.6, "bits") is None
