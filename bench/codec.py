@@ -7,7 +7,6 @@ from torch import Tensor
 
 from bench.measure import Ratio, median_seconds
 from bench.vectors import SPARSITIES, one_pass
-from common.algorithm import round_to
 from common.bytestream import deflate
 from common.codec import decode, decode_entries, encode
 from common.exact_sum import ExactSum
@@ -44,7 +43,7 @@ def _sizes(
     index = 8 * len(gaps) / information_bits(len(vector), count)
     ratios = [Ratio(f"index / information bound, {name}", index, most_index)]
     for precision in MOST_UPLOAD_RATIO:
-        sent = len(encode(round_to(precision, vector), precision))
+        sent = len(encode(vector if precision == "float32" else vector.to(torch.bfloat16).float(), precision))
         limit = most_upload[precision] if most_upload else None
         ratios += [
             Ratio(f"{precision} upload / int32 and float32, {name}", sent / (PLAIN_BYTES * count), limit),

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from common.config import Range
+from common.rounding import rounded
 from common.schedule import ScheduleKind
 from common.sparsity import WarmTopK, kept_count, top_k
 from common.task import Objective
-from common.types import ClientMemory, Pending, Precision, RoundPlan, ServerState, Upload
+from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
 
 Density = Annotated[float, Range(above=0, at_most=1)]
 
@@ -97,7 +98,7 @@ class Algorithm(ABC):
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
     ) -> tuple[Upload, Tensor]:
         """Return the upload, and the reference with which the control will be closed: what was really sent."""
-        sent = round_to(plan.precision, self.prune(plan, weights))
+        sent = rounded(plan, self.prune(plan, weights))
         return Upload(model=sent), sent
 
     # The server's half.
@@ -134,8 +135,3 @@ def client_round(
     upload, reference = algorithm.finish(plan, state, memory, weights)
     upload = replace(upload, buffers=objective.buffers())
     return upload, replace(memory, pending=Pending(plan=plan, upload=upload, reference=reference))
-
-
-def round_to(precision: Precision, vector: Tensor) -> Tensor:
-    """Round values to what is uploaded; the client goes on with the rounded ones, so nothing is lost on the way."""
-    return vector if precision == "float32" else vector.to(torch.bfloat16).to(vector.dtype)

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from common.aggregate import ControlSum, RunningMean
-from common.algorithm import Algorithm, client_round, round_to
+from common.algorithm import Algorithm, client_round
 from common.divergence import refuse_divergence
 from common.experiment import Experiment
 from common.payload import pack_state, pack_upload
 from common.randomness import stream
+from common.rounding import rounded
 from common.sparsity import density_of
 from common.task import Objective, Problem
 from common.types import (
@@ -187,7 +188,7 @@ class Simulation:
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             average.add(counted)
-            for values, payload_up in zip(_values(counted), self._payload_bytes(cohort, counted), strict=True):
+            for values, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
                 traffic[f"client-{present[len(traffic)]}"] = Traffic(
                     paper_bits_up=BITS_A_VALUE * values, payload_bytes_up=payload_up, payload_bytes_down=payload_down
                 )
@@ -197,12 +198,12 @@ class Simulation:
             cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
         return average, traffic
 
-    def _payload_bytes(self, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
+    def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
         """Return how long the upload of each client is, encoded; None where nothing is."""
         if self.encode_as is None:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        rounded = replace(counted, model=round_to(self.encode_as, counted.model))
-        return [len(pack_upload(sent, self.encode_as)) for sent in cohort.uploads(rounded)]
+        sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
+        return [len(pack_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

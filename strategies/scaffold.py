@@ -19,7 +19,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from common.algorithm import round_to
+from common.rounding import rounded
 from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from strategies.fedavg import FedAvg
 
@@ -51,9 +51,9 @@ class Scaffold(FedAvg, dense=True):
         """Upload the model and the change of the control, which holds once the round is counted."""
         assert memory.control is not None
         assert state.control is not None
-        sent = round_to(plan.precision, weights)
+        sent = rounded(plan, weights)
         change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
-        change = round_to(plan.precision, change)
+        change = rounded(plan, change)
         return Upload(model=sent, control_change=change), memory.control + change
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
