@@ -1,6 +1,6 @@
 """One method at several step sizes at once, as more rows of the same tensors.
 
-The clients' data are read once for all of them, so that a step takes a third of the time that it would take one by one.
+The clients' data are read once for all of them: on BlogFeedback a step takes less than half of the time it would alone.
 The algorithm's code is the simulator's; only the means are taken in double precision instead of exactly.
 """
 
@@ -69,22 +69,24 @@ class Sweep:
         rates = torch.tensor([point.learning_rate for point in self._alive])
         by_row = replace(plan, learning_rate=rates.repeat(self.problem.clients).unsqueeze(-1))  # type: ignore[arg-type]
         try:
-            sent, memory = client_round(
-                self.algorithm, by_row, self._spread(self._state), self._memory, self._objective
-            )
-            mean = Upload(
-                model=self._by_client(sent.model).mean(0, dtype=torch.float64).float(),
-                control_change=None
-                if sent.control_change is None
-                else self._by_client(sent.control_change).mean(0, dtype=torch.float64).float(),
-            )
-            state = self.algorithm.aggregate(plan, self._state, mean, participation=1.0)
+            spread = self._spread(self._state)
+            sent, memory = client_round(self.algorithm, by_row, spread, self._memory, self._objective)
+            state = self.algorithm.aggregate(plan, self._state, self._mean(sent), participation=1.0)
         except DivergedError:
             return False
         self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
         for point, values in zip(self._alive, self._values(sent), strict=True):
             point.bits_up += BITS_A_VALUE * values / self.problem.clients
         return True
+
+    def _mean(self, sent: Upload) -> Upload:
+        """Return the mean over clients, for each point."""
+        model, control = (
+            None if part is None else self._by_client(part).mean(0, dtype=torch.float64).float()
+            for part in (sent.model, sent.control_change)
+        )
+        assert model is not None
+        return Upload(model=model, control_change=control)
 
     def _values(self, sent: Upload) -> Iterator[int]:
         """Return how many values all clients sent, for each point."""
