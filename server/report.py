@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -105,8 +106,11 @@ def draw_study(curves: Mapping[str, Seeds], figure: StudyFigure, *, title: str, 
     """Draw the panels of a study: means over seeds, shaded by their standard error."""
     from matplotlib.figure import Figure
 
-    drawing = Figure(figsize=(5.5 * len(figure.panels) + 2.5, 4.5), layout="constrained")
-    for axes, panel in zip(np.atleast_1d(drawing.subplots(1, len(figure.panels))), figure.panels, strict=True):
+    columns = min(len(figure.panels), 3)
+    rows = math.ceil(len(figure.panels) / columns)
+    drawing = Figure(figsize=(5.0 * columns + 2.5, 4.2 * rows), layout="constrained")
+    for place, panel in enumerate(figure.panels, 1):
+        axes = drawing.add_subplot(rows, columns, place)
         for position, (label, seeds) in enumerate(curves.items()):
             _draw_seeds(axes, label, seeds, panel, COLORS[position % len(COLORS)])
         for level in panel.levels:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,12 +23,20 @@ from common.experiment import Experiment
 from common.task import Problem, Task
 from server.report import draw_study
 from server.simulate import Simulation
-from server.study import Curves, Effort, Run, Sample, Study
+from server.study import Effort, Run, Sample, Study
 
 PACKAGE = "server.studies"
 ALL = "all"
 MEASURED_EVERY = 5  # evaluations: encoding the uploads of all clients takes as long as some local steps
 CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run gave, and on what data: there are stand-ins, each named for what it is."""
+
+    data_name: str
+    samples: list[Sample]
 
 
 def studies(name: str) -> dict[str, Study]:
@@ -45,55 +54,58 @@ def reproduce(
     """Do what the studies need, and write what they found."""
     efforts = {name: study.quick if quick else study.full for name, study in chosen.items()}
     needed = list(dict.fromkeys(run for name, study in chosen.items() for run in study.runs(efforts[name])))
-    curves: dict[Run, Sequence[Sample]] = {}
-    for run, samples in _run_all(needed, data, folder / "runs"):
-        curves[run] = samples
-        say(f"{len(curves)}/{len(needed)}: {run.experiment}: {' '.join(run.settings)}")
+    done: dict[Run, Outcome] = {}
+    for run, outcome in _run_all(needed, data, folder / "runs"):
+        done[run] = outcome
+        say(f"{len(done)}/{len(needed)}: {run.experiment}: {' '.join(run.settings)}")
     for name, study in chosen.items():
-        write(name, study, efforts[name], curves, folder / name, quick=quick)
+        write(name, study, efforts[name], done, folder / name, quick=quick)
         say(f"\n{study.title}\n{folder / name / 'table.md'}")
 
 
-def write(name: str, study: Study, effort: Effort, curves: Curves, folder: Path, *, quick: bool) -> None:
+def write(name: str, study: Study, effort: Effort, done: Mapping[Run, Outcome], folder: Path, *, quick: bool) -> None:
     """Write the table and the figures of one study."""
+    curves = {run: done[run].samples for run in study.runs(effort)}
+    data_names = " and ".join(sorted({done[run].data_name for run in curves}))
     table = study.table(curves, effort)
     command = f"proxskip-server reproduce {name}{' --quick' if quick else ''} --data DIR"
     seeds = max(cell.of for cells in table.rows.values() for cell in cells)
-    how = f"`{command}`: {effort.local_steps} local steps a run, {seeds} seed{'s' if seeds > 1 else ''}."
+    length = f"{effort.local_steps} local steps a run, {seeds} seed{'s' if seeds > 1 else ''}"
+    how = f"Data: {data_names}. `{command}`: {length}."
     remarks = "".join(f"\n{remark}\n" for remark in study.remarks)
     with writing(folder / "table.md") as path:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(f"# {study.title}\n\n{how}\n\n{table.markdown()}{remarks}", encoding="utf-8")
-        content = {"study": name, "title": study.title, "command": command, "cells": table.records()}
+        content = {"study": name, "data": data_names, "command": command, "cells": table.records()}
         (folder / "table.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for figure in study.figures:
         drawn = {entry.label: study.curves_of(entry, figure.column, curves, effort) for entry in study.entries}
         for ending in ("png", "svg"):
-            draw_study(drawn, figure, title=study.title, path=folder / f"{figure.name}.{ending}")
+            draw_study(drawn, figure, title=f"{study.title}: {data_names}", path=folder / f"{figure.name}.{ending}")
 
 
-def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[tuple[Run, Sequence[Sample]]]:
+def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[tuple[Run, Outcome]]:
     """Run what is not on disk yet; yield all."""
     left = []
     for run in runs:
         path = folder / f"{run.name}.json"
         if path.exists():
-            yield run, json.loads(path.read_text(encoding="utf-8"))["samples"]
+            yield run, Outcome(**json.loads(path.read_text(encoding="utf-8"))["outcome"])
         else:
             left.append(run)
     workers = min(os.cpu_count() or 1, max(1, len(left)))
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = {pool.submit(_simulate, run, data): run for run in left}
         for future in as_completed(futures):
-            run, samples = futures[future], future.result()
-            content = {"experiment": run.experiment, "settings": run.settings, "samples": samples}
+            run, outcome = futures[future], future.result()
+            content = {"experiment": run.experiment, "settings": run.settings, "outcome": asdict(outcome)}
             with writing(folder / f"{run.name}.json") as path:
                 folder.mkdir(parents=True, exist_ok=True)
                 path.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            yield run, samples
+            yield run, outcome
 
 
-def _simulate(run: Run, data: Path | None) -> list[Sample]:
+def _simulate(run: Run, data: Path | None) -> Outcome:
     """Run one simulation; that a method diverges is a result: the curve ends there."""
     experiment = run.load()
     problem = _problem(experiment.task, experiment.clients, experiment.seed, data)
@@ -103,7 +115,7 @@ def _simulate(run: Run, data: Path | None) -> list[Sample]:
         samples.extend(_samples(simulation, experiment))
     except DivergedError:
         samples.append({"round": simulation.rounds_done, "bits": simulation.bits_up})
-    return samples
+    return Outcome(problem.data_name, samples)
 
 
 def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]:

@@ -98,7 +98,7 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     assert " ± " in end
     assert " | 86.7 | " in end
     assert "not reached | not reached |" in cost
-    assert "reproduce course --quick" in course
+    assert "Data: MNIST by writer. `proxskip-server reproduce course --quick" in course
     cells = json.loads((folder / "course" / "table.json").read_text())["cells"]
     sums = {cell["method"]: cell["mean"] for cell in cells if cell["column"] == "sum"}
     assert sums["sparse_proxskip"] < 1e-6

@@ -25,5 +25,4 @@ STUDY = CourseStudy(
         Panel("train_loss", "train loss", logarithmic=True),
         Panel("control_sum", "norm of the sum of h", against="round", logarithmic=True),
     ],
-    remarks=["The name of the data is that of the run: JPEG-recompressed images are called CIFAR-10 (JPEG)."],
 )

@@ -16,4 +16,4 @@ ENTRIES = (
 )
 FULL = Effort(local_steps=800, seeds=2, evaluations=100)
 QUICK = Effort(local_steps=400, seeds=1, evaluations=40)
-STAND_IN = "Where FEMNIST itself is not at hand, this is MNIST by writer: the paper's numbers are of other images."
+STAND_IN = "The paper's numbers are of FEMNIST; MNIST by writer stands in where that is not at hand."
