@@ -69,4 +69,4 @@ ReachFirst = Annotated[
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
-Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed: all tables in some minutes")]
+Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed")]

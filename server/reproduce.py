@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 
-import torch
-
 from common import plugins
-from common.data import DataFolder
 from common.divergence import DivergedError
 from common.durable import writing
 from common.errors import UserError
 from common.experiment import Experiment
-from common.task import Problem, Task
-from server.report import draw_study
+from server.batch import CPU, on_all_cores, problem_of
 from server.simulate import Simulation
 from server.study import Effort, Run, Sample, Study
+from server.study_figures import draw_study
 
 PACKAGE = "server.studies"
 ALL = "all"
 MEASURED_EVERY = 5  # evaluations: encoding the uploads of all clients takes as long as some local steps
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -93,22 +85,20 @@ def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[t
             yield run, Outcome(**json.loads(path.read_text(encoding="utf-8"))["outcome"])
         else:
             left.append(run)
-    workers = min(os.cpu_count() or 1, max(1, len(left)))
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        futures = {pool.submit(_simulate, run, data): run for run in left}
-        for future in as_completed(futures):
-            run, outcome = futures[future], future.result()
-            content = {"experiment": run.experiment, "settings": run.settings, "outcome": asdict(outcome)}
-            with writing(folder / f"{run.name}.json") as path:
-                folder.mkdir(parents=True, exist_ok=True)
-                path.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            yield run, outcome
+    for run, outcome in on_all_cores(_simulate, left, data):
+        content = {"experiment": run.experiment, "settings": run.settings, "outcome": asdict(outcome)}
+        with writing(folder / f"{run.name}.json") as path:
+            folder.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(".new")  # a run that is killed while it writes leaves no half of a file
+            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
+            draft.replace(path)
+        yield run, outcome
 
 
 def _simulate(run: Run, data: Path | None) -> Outcome:
     """Run one simulation; that a method diverges is a result: the curve ends there."""
     experiment = run.load()
-    problem = _problem(experiment.task, experiment.clients, experiment.seed, data)
+    problem = problem_of(experiment, data)
     simulation = Simulation(experiment, problem, CPU, run.participation)
     samples: list[Sample] = []
     try:
@@ -133,9 +123,5 @@ def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]
             sent_bytes += since * upload_bytes
             since, seen = 0, seen + 1
             counted = {"round": float(record.round), "bits": record.paper_bits_up, "bytes": sent_bytes}
-            yield counted | record.metrics | simulation.norms()
-
-
-@lru_cache(maxsize=1)
-def _problem(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
-    return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)
+            relative = {} if record.control_sum_norm is None else {"control_relative": record.control_sum_norm}
+            yield counted | record.metrics | simulation.norms() | relative

@@ -157,13 +157,11 @@ class Simulation:
         return self.algorithm.evaluated(self.state)
 
     def norms(self) -> dict[str, float]:
-        """Return the norms of the model, and of the controls: of their sum, their mean, and the one over the other."""
+        """Return the norms of the model, of the sum of the controls, and of a control on average."""
         found = {"model_norm": float(self.kept().model.norm())}
         if self.algorithm.has_control:
             controls = self._controls()
-            total, mean = controls.sum_norm(), controls.mean_norm()
-            relative = total / (mean * controls.clients) if mean else 0.0
-            found |= {"control_sum": total, "control_norm": mean, "control_relative": relative}
+            found |= {"control_sum": controls.sum_norm(), "control_norm": controls.mean_norm()}
         return found
 
     def _cohorts(self, device: torch.device) -> list[Cohort]:

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from common.experiment import Experiment, load_experiment
+from server.batch import lasting
+from server.report import bits_to_reach
 
 Sample = dict[str, float]  # what was seen after a round: round, bits, bytes, the metrics, norms
 Curves = Mapping["Run", Sequence[Sample]]
@@ -62,7 +64,6 @@ class Effort:
     local_steps: int  # of every run, whatever its period: so that all take the same time
     seeds: int
     evaluations: int = 60
-    settings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,15 +106,9 @@ class Study(ABC):
         """Return the runs of one entry, a seed each; only one where all would be the same."""
         chosen = load_experiment(experiment, entry.settings)
         seeds = effort.seeds if self.depends_on_seed or chosen.schedule.kind == "coin" else 1
-        rounds = max(1, effort.local_steps // math.floor(chosen.schedule.period))
-        length = (
-            f"rounds={rounds}",
-            f"evaluate_every_rounds={max(1, rounds // effort.evaluations)}",
-            "codec.encode_in_simulation=false",
-        )
+        length = lasting(effort.local_steps, math.floor(chosen.schedule.period), effort.evaluations)
         return [
-            Run(experiment, (*effort.settings, *entry.settings, *length, f"seed={seed}"), entry.participation)
-            for seed in range(seeds)
+            Run(experiment, (*entry.settings, *length, f"seed={seed}"), entry.participation) for seed in range(seeds)
         ]
 
     def curves_of(self, entry: Entry, column: str, curves: Curves, effort: Effort) -> list[Sequence[Sample]]:
@@ -224,4 +219,4 @@ def final(curve: Sequence[Sample], quantity: str) -> float:
 
 def cost_to_reach(curve: Sequence[Sample], quantity: str, level: float, cost: str) -> float | None:
     """Return what had been uploaded when a quantity first reached a level."""
-    return next((sample[cost] for sample in curve if sample.get(quantity, -math.inf) >= level), None)
+    return bits_to_reach([(sample[cost], sample[quantity]) for sample in curve if quantity in sample], level)

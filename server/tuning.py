@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
 from common import plugins
 from common.algorithm import Algorithm
-from common.data import DataFolder
 from common.divergence import DivergedError
 from common.durable import writing
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment, unresolved
 from common.randomness import stream
-from common.task import Problem, Task
+from common.task import Problem
+from server.batch import CPU, lasting, on_all_cores, problem_of
+from server.report import bits_to_reach
 from server.simulate import Simulation
 from server.sweep import Curve, Point, Sweep
 
@@ -39,7 +35,6 @@ TRIALS = "trials.jsonl"
 TUNED = "tuned.yaml"
 FEWEST_BITS = "fewest-bits.yaml"
 SEARCH = "search.json"
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
@@ -96,14 +91,11 @@ class Search:
     def settings_of(self, algorithm: str, group: int) -> list[str]:
         """Return all settings of a group of trials but the step size."""
         period = self.period(group)
-        rounds = max(1, self.local_steps // period)
         settings = [
             *self.settings,
             f"algorithm.name={algorithm}",
             f"schedule.period={period}",
-            f"rounds={rounds}",
-            f"evaluate_every_rounds={max(1, rounds // EVALUATIONS)}",
-            "codec.encode_in_simulation=false",
+            *lasting(self.local_steps, period, EVALUATIONS),
         ]
         if _has_option(algorithm, "l1_strength"):
             strength = self.l1_strengths.at(self._share("l1", group, self.groups))
@@ -133,7 +125,8 @@ class Trial:
 
     def bits_to(self, level: float) -> float:
         """Return what a client had uploaded when the score first reached a level."""
-        return next((bits for bits, score in self.curve if score >= level), math.inf)
+        bits = bits_to_reach(self.curve, level)
+        return math.inf if bits is None else bits
 
     @property
     def described(self) -> str:
@@ -154,15 +147,12 @@ def search(what: Search, data: Path | None, folder: Path) -> Iterator[Trial]:
     yield from trials
     done = {(trial.algorithm, trial.group) for trial in trials}
     groups = [(name, group) for group in range(what.groups) for name in what.algorithms]
-    left = [one for one in groups if one not in done]
-    workers = min(os.cpu_count() or 1, max(1, len(left)))
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        for future in as_completed([pool.submit(_run, what, *one, data) for one in left]):
-            fresh = future.result()
-            with writing(folder / TRIALS) as path, path.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([asdict(trial) for trial in fresh]) + "\n")
-            trials += fresh
-            yield from fresh
+    left = [(what, *one) for one in groups if one not in done]
+    for _, fresh in on_all_cores(_run, left, data):
+        with writing(folder / TRIALS) as path, path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([asdict(trial) for trial in fresh]) + "\n")
+        trials += fresh
+        yield from fresh
 
 
 def best_of(trials: Sequence[Trial], algorithm: str, levels: Sequence[float] = ()) -> Trial | None:
@@ -224,11 +214,12 @@ def _whole_lines(path: Path) -> list[str]:
     return whole.splitlines()
 
 
-def _run(what: Search, algorithm: str, group: int, data: Path | None) -> list[Trial]:
+def _run(job: tuple[Search, str, int], data: Path | None) -> list[Trial]:
     """Run the trials of one method that share a period."""
+    what, algorithm, group = job
     settings, rates = what.settings_of(algorithm, group), what.rates(group)
     chosen = load_experiment(what.experiment, [*settings, f"algorithm.learning_rate={rates[0]}"])
-    problem = _problem(chosen.task, chosen.clients, chosen.seed, data)
+    problem = problem_of(chosen, data)
     score = problem.metric.replace("test_", "validation_")
     if score not in problem.evaluate(chosen.algorithm.evaluated(problem.initial_state())):
         raise UserError(f"{chosen.name}: its task has no validation data to tune on")
@@ -264,8 +255,3 @@ def _alone(experiment: Experiment, problem: Problem, score: str) -> Point:
     except DivergedError:
         point.diverged = True
     return point
-
-
-@lru_cache(maxsize=1)
-def _problem(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
-    return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)

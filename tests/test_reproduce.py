@@ -15,11 +15,12 @@ from server.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
 from tests.small_data import write_femnist
 
 NAMES = list(studies(ALL))
-SHORT = Effort(local_steps=12, seeds=2, evaluations=4, settings=("clients=3", "task.validation_writers=1"))
+SHORT = Effort(local_steps=12, seeds=2, evaluations=4)
+SMALL = ("clients=3", "task.validation_writers=1")
 ENTRIES = (
-    method("sparse_proxskip", "schedule.period=3"),
-    method("server_pruning", "schedule.period=3"),
-    method("fediht", label="fediht, some of the clients", participation=0.4),
+    method("sparse_proxskip", "schedule.period=3", *SMALL),
+    method("server_pruning", "schedule.period=3", *SMALL),
+    method("fediht", *SMALL, label="fediht, some of the clients", participation=0.4),
 )
 
 

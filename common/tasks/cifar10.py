@@ -68,7 +68,7 @@ class Cifar10(Task):
         train = _sample(train, self.train_samples, generator)
         held_out = {"test": _sample(test, self.test_samples, generator)}
         if self.validation_samples:
-            held_out["validation"], train = _halves(train, self.validation_samples, generator)
+            held_out["validation"], train = _part_and_rest(train, self.validation_samples, generator)
         parts = dirichlet_split(
             train.labels,
             clients,
@@ -239,7 +239,7 @@ def _sample(images: Images, count: int, generator: np.random.Generator) -> Image
     return Images(images.pixels[chosen], images.labels[chosen])
 
 
-def _halves(images: Images, count: int, generator: np.random.Generator) -> tuple[Images, Images]:
+def _part_and_rest(images: Images, count: int, generator: np.random.Generator) -> tuple[Images, Images]:
     """Return a random part of so many images, and the others."""
     if count >= len(images.labels):
         raise UserError(f"task.validation_samples = {count}: there are {len(images.labels)} training images")
