@@ -18,7 +18,6 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client.app import make_app
 from client.round import Part, Participant, Station
-from common.data import DataFolder
 from common.wire import Run
 
 
@@ -44,7 +43,7 @@ class LoopbackClient:
         self._station = Station(
             name=name or f"client-{index}",
             part=Part(index, run.experiment.clients),
-            data=DataFolder.choose(None),
+            data=None,
             device=torch.device("cpu"),
             state_folder=state,
         )

@@ -18,7 +18,8 @@ from flwr.app import Context
 from client.app import default_name, make_app, participant_of
 from client.node import Link, ResidentNode
 from client.round import Part, Participant
-from common.device import choose_device
+from common.bundle import Bundle
+from common.device import choose_device, limit_memory
 from common.errors import UserError
 from common.program import run_program
 from common.wire import unpack_run
@@ -27,7 +28,9 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_
 
 GOODBYE_SECONDS = 5.0
 
-Server = Annotated[str, typer.Argument(metavar="SERVER:PORT", help="where the server listens")]
+Target = Annotated[
+    str, typer.Argument(metavar="BUNDLE", help="join bundle, from the server's operator; SERVER:PORT with --insecure")
+]
 Name = Annotated[str | None, typer.Option(help="this client's name; client-I, or the host's, by default")]
 Partition = Annotated[str | None, typer.Option(metavar="I/N", help="which part of a public data set is ours, from 0")]
 Partitions = Annotated[str | None, typer.Option(metavar="I-J/N", help="several clients in this process")]
@@ -40,10 +43,14 @@ ForgetOnPowerLoss = Annotated[
         "--forget-on-power-loss", help="do not wait for the disk: faster, but the control variate may be lost"
     ),
 ]
+MemoryLimit = Annotated[int | None, typer.Option(min=1, metavar="MB", help="take no more memory than this")]
+LocalDensity = Annotated[
+    float | None, typer.Option(min=0.0, max=1.0, help="what this device can hold in its local steps (hybrid only)")
+]
+MaxUpload = Annotated[float | None, typer.Option(min=1.0, metavar="KBPS", help="upload at most so many kbit a second")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to compute with")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS: for loopback and trusted networks")]
-Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="of the authority that signed the server's")]
-Key = Annotated[Path | None, typer.Option(metavar="FILE", help="this client's private key")]
+Insecure = Annotated[bool, typer.Option("--insecure", help="SERVER:PORT without TLS and keys: for a trial only")]
+Server = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="where the server is, if not where BUNDLE says")]
 WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
 
 
@@ -54,8 +61,9 @@ def proxskip_client() -> None:
 
 @app.command()
 def join(
-    server: Server,
+    target: Target,
     name: Name = None,
+    server: Server = None,
     partition: Partition = None,
     partitions: Partitions = None,
     data: Data = None,
@@ -63,24 +71,26 @@ def join(
     state: State = None,
     forget_on_power_loss: ForgetOnPowerLoss = False,
     threads: Threads = None,
+    memory_limit: MemoryLimit = None,
+    local_density: LocalDensity = None,
+    max_upload_kbps: MaxUpload = None,
     insecure: Insecure = False,
-    certificate: Certificate = None,
-    key: Key = None,
     leave_with_parent: WithParent = False,
 ) -> None:
-    """Join the federation of the server at SERVER:PORT, and stay until told to leave (Ctrl-C, SIGTERM)."""
-    link = Link.choose(server, insecure=insecure, certificate=certificate, key=key)
+    """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
+    parts = _parts(partition, partitions)
+    link, name = _link(target, insecure, server, name, parts)
     choose_device(device)  # say now what is wrong with it, not when the server first asks
     if threads is not None:
         torch.set_num_threads(threads)
-    parts = _parts(partition, partitions)
-    if name is not None and len(parts) > 1:
-        raise UserError("--name is for one client; those of --partitions are named client-I")
+    if memory_limit is not None:
+        limit_memory(memory_limit)
     shared: dict[str, bool | float | int | str] = {
         "data": str(data) if data else "",
         "device": device,
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
+        "local-density": local_density or 0.0,
     }
     nodes = []
     for part in parts:
@@ -91,7 +101,7 @@ def join(
             "partition": f"{part.index}/{part.of}" if part else "",
         }
         say = _say_as(own_name)
-        nodes.append(ResidentNode(link, make_app(_Resident(), say), config, say))
+        nodes.append(ResidentNode(link, make_app(_Resident(), say), config, say, max_upload_kbps))
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     _serve(nodes)
@@ -112,6 +122,28 @@ class _Resident:
                 self._participant = participant_of(context)
             self._run, self._run_id = run, context.run_id
         return self._participant
+
+
+def _link(
+    target: str, insecure: bool, server: str | None, name: str | None, parts: list[Part | None]
+) -> tuple[Link, str | None]:
+    """Return the way to the server, and the client's name as far as it is given."""
+    if len(parts) > 1 and (name is not None or not insecure):
+        raise UserError("--partitions makes several clients, named client-I; a name or a bundle is for one of them")
+    if insecure:
+        if server is not None:
+            raise UserError("--server is for a bundle; with --insecure say SERVER:PORT in its place")
+        sys.stderr.write("warning: --insecure: whoever is on the way can read and change everything\n")
+        return Link.in_the_clear(target), name
+    if not Path(target).is_file():
+        raise UserError(
+            f"there is no join bundle {target}; the server's operator makes one with `proxskip-server keys add NAME` "
+            "(or, for a trial on this machine: SERVER:PORT --insecure)"
+        )
+    bundle = Bundle.read(Path(target))
+    if name not in (None, bundle.client):
+        raise UserError(f"this bundle is for {bundle.client}: it cannot join as {name}")
+    return Link.of_bundle(bundle, server), bundle.client
 
 
 def _parts(partition: str | None, partitions: str | None) -> list[Part | None]:

@@ -15,7 +15,6 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.round import ForgottenError, Part, Participant, Station
-from common.data import DataFolder
 from common.device import choose_device
 from common.durable import NoRoomError
 from common.errors import UserError
@@ -76,7 +75,7 @@ def _train(participant: Participant, content: RecordDict) -> RecordDict:
 
 
 def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_evaluation(participant.loss(unpack_order(content, participant.like).state))
+    return pack_evaluation(participant.evaluate(unpack_order(content, participant.like).state))
 
 
 def _audit(participant: Participant, content: RecordDict) -> RecordDict:
@@ -96,10 +95,11 @@ def participant_of(context: Context) -> Participant:
     station = Station(
         name=str(node.get("name") or default_name(part)),
         part=part,
-        data=DataFolder.choose(Path(str(node["data"])) if node.get("data") else None),
+        data=Path(str(node["data"])) if node.get("data") else None,
         device=choose_device(str(node.get("device") or "auto")),
         state_folder=Path(state) if state else None,
         wait_for_disk=not node.get("forget-on-power-loss"),
+        local_density=float(node.get("local-density") or 0) or None,
     )
     run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)

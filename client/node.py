@@ -14,12 +14,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import grpc
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Context, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.clientapp import ClientApp
@@ -55,6 +53,8 @@ from flwr.supercore.inflatable.inflatable_utils import (
 from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
+from client.handshake import what_is_wrong
+from common.bundle import Bundle
 from common.durable import NoRoomError
 from common.errors import UserError
 from common.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
@@ -81,24 +81,25 @@ class Link:
     private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
 
     @classmethod
-    def choose(cls, address: str, *, insecure: bool, certificate: Path | None, key: Path | None) -> Link:
-        """Read the files that the options name."""
-        if insecure == (certificate is not None):
-            raise UserError("say either --certificate FILE, of the authority that signed the server's, or --insecure")
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
+    def of_bundle(cls, bundle: Bundle, address: str | None = None) -> Link:
+        """Take what a join bundle says, but for the address where the server is reached by another way."""
         return cls(
-            address=address,
-            root_certificates=_read_bytes(certificate, "--certificate") if certificate else None,
-            private_key=_read_private_key(key) if key else None,
+            address=_checked(address or bundle.server),
+            root_certificates=bundle.authority.encode(),
+            private_key=bundle.private_key(),
         )
+
+    @classmethod
+    def in_the_clear(cls, address: str) -> Link:
+        """Talk to a server that takes anybody, for everybody on the way to read."""
+        return cls(address=_checked(address), root_certificates=None, private_key=None)
 
 
 class Connection:
     """A node's calls to the Fleet API, each signed with its key."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: Link, upload_kbps: float | None = None) -> None:
+        self._pace = Pace(upload_kbps)
         private_key = link.private_key or generate_key_pairs()[0]
         self._private_key = private_key
         self._public_key = public_key_to_bytes(private_key.public_key())
@@ -222,6 +223,7 @@ class Connection:
             clientapp_runtime_list=[seconds],
         )
         response: fleet_pb2.PushMessagesResponse = self._ask("PushMessages", request)
+        self._pace.keep(request.ByteSize())
         return response
 
     def _pull_object(self, run_id: int, object_id: str) -> bytes:
@@ -238,6 +240,7 @@ class Connection:
             node=self.node, run_id=run_id, session_id=session_id, object_id=object_id, object_content=content
         )
         self._ask("PushObject", request)
+        self._pace.keep(request.ByteSize())
 
     def _send_heartbeat(self) -> bool:
         request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
@@ -268,6 +271,20 @@ class Connection:
         ]
 
 
+class Pace:
+    """Keeps uploads slow, on average over a piece of a message, so that a link is left for others."""
+
+    def __init__(self, kilobits_a_second: float | None) -> None:
+        self._seconds_a_byte = 8 / (1000 * kilobits_a_second) if kilobits_a_second else 0.0
+        self._free_at = 0.0
+
+    def keep(self, sent_bytes: int) -> None:
+        """Wait as long as what was just sent may take, counted from when it could have begun."""
+        now = time.monotonic()
+        self._free_at = max(self._free_at, now) + sent_bytes * self._seconds_a_byte
+        time.sleep(self._free_at - now)
+
+
 class NodeStoppedError(Exception):
     """The node was told to leave while it waited."""
 
@@ -279,25 +296,34 @@ class MissingObjectError(Exception):
 class ResidentNode:
     """One client: joins, serves, comes back when the link breaks, until it is told to stop."""
 
-    def __init__(self, link: Link, app: ClientApp, node_config: dict[str, bool | float | int | str], say: Say) -> None:
+    def __init__(
+        self,
+        link: Link,
+        app: ClientApp,
+        node_config: dict[str, bool | float | int | str],
+        say: Say,
+        upload_kbps: float | None = None,
+    ) -> None:
         require_known_flower()
         self._link = link
         self._app = app
         self._node_config = node_config
         self._say = say
+        self._upload_kbps = upload_kbps
         self._stopping = threading.Event()
         self._connection: Connection | None = None
         self._contexts: dict[int, Context] = {}
+        self._has_joined = False  # once; then whatever is wrong may mend
 
     def run(self) -> None:
         """Serve until stopped; a UserError is a reason to give up."""
         wait = FIRST_WAIT_SECONDS
         while not self._stopping.is_set():
-            self._connection = Connection(self._link)
+            self._connection = Connection(self._link, self._upload_kbps)
             joined = False
             try:
                 self._connection.open()
-                joined = True
+                joined = self._has_joined = True
                 self._say(f"joined the server at {self._link.address}")
                 wait = FIRST_WAIT_SECONDS
                 self._serve(self._connection)
@@ -356,28 +382,31 @@ class ResidentNode:
             self._say("the server no longer waits for this answer; it came too late")
 
     def _reason(self, error: Exception, *, joined: bool) -> str:
-        if isinstance(error, NoRoomError):
-            return str(error)
         if not isinstance(error, grpc.RpcError):
-            return f"something went wrong here ({error!r})"
+            return str(error) if isinstance(error, NoRoomError) else f"something went wrong here ({error!r})"
         code, details = error.code(), error.details() or ""
         from flwr.supercore.error import FlowerError  # slow to import, and rarely wanted
 
         if told := FlowerError.from_json(details):
             details = told.public_details or told.message
         if code is grpc.StatusCode.UNAVAILABLE:
-            return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
+            return self._unreachable(details.rpartition("last error: ")[2])
         refused = code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
         # After we had joined it only means that the server was restarted, and does not know us yet.
         if refused and not joined and self._link.private_key is not None:
             raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
         if self._link.private_key is None and "authentication is enabled" in details:
-            raise UserError(
-                f"the server at {self._link.address} lets in known keys only: give this client's with --key"
-            )
+            raise UserError(f"the server at {self._link.address} lets in known keys only: join with a bundle")
         if code is grpc.StatusCode.FAILED_PRECONDITION:
             return f"the server at {self._link.address} does not take this client now: {details}"
         return f"lost the server at {self._link.address} ({code.name}: {details})"
+
+    def _unreachable(self, details: str) -> str:
+        """Say that the server is not there; where that will not change, and we were never in, give up."""
+        wrong = None if self._has_joined else what_is_wrong(self._link.address, self._link.root_certificates)
+        if wrong:
+            raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
+        return f"waiting for the server at {self._link.address} ({details})"
 
 
 def _channel(link: Link) -> grpc.Channel:
@@ -387,20 +416,8 @@ def _channel(link: Link) -> grpc.Channel:
     return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
 
 
-def _read_bytes(path: Path, option: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{option} {path}: {error.strerror}") from None
-
-
-def _read_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = load_ssh_private_key(_read_bytes(path, "--key"), None)
-    except (ValueError, TypeError):
-        key = None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UserError(
-            f"--key {path} is not an elliptic-curve private key in OpenSSH form, as ssh-keygen -t ecdsa makes"
-        )
-    return key
+def _checked(address: str) -> str:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
+    return address

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from client.memory import MemoryFile, identity_of
+from common import plugins
 from common.algorithm import Algorithm, client_round
 from common.data import DataFolder
+from common.device import peak_memory
 from common.errors import UserError
 from common.experiment import Experiment
-from common.task import Objective
+from common.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
 from common.types import ClientMemory, ServerState, Upload
-from common.wire import Introduction, Order, Recentring, Report
+from common.wire import Evaluation, Introduction, Order, Recentring, Report
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,11 @@ class Station:
 
     name: str
     part: Part | None
-    data: DataFolder
+    data: Path | None  # the folder of public data sets, or the client's own files
     device: torch.device
     state_folder: Path | None
     wait_for_disk: bool = True  # before an upload; without it a failure of the power may lose the control variate
+    local_density: float | None = None  # what the device can hold, if not what the experiment says
 
 
 class ForgottenError(UserError):
@@ -62,7 +65,8 @@ class Participant:
         self,
         introduction: Introduction,
         algorithm: Algorithm,
-        objective: Objective,
+        problem: Problem,
+        own: int,
         like: ServerState,
         memory_file: MemoryFile | None,
     ) -> None:
@@ -70,7 +74,8 @@ class Participant:
         self.name = introduction.client
         self.like = like  # the sizes that messages must have
         self._algorithm = algorithm
-        self._objective = objective
+        self._problem = problem
+        self._objective = problem.objective([own])
         self._device = like.model.device
         self._memory_file = memory_file
         saved = memory_file.load() if memory_file else None
@@ -79,21 +84,14 @@ class Participant:
     @classmethod
     def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
         """Load this client's part of the data and whatever it remembers of the run."""
-        if station.part is None:
-            raise UserError(f"the task of {experiment.name} deals out its data: say which part with --partition I/N")
-        if station.part.of != experiment.clients:
-            raise UserError(
-                f"this client holds part {station.part.index} of {station.part.of}, "
-                f"but the server's experiment {experiment.name} has {experiment.clients} clients"
-            )
-        problem = experiment.load(station.data, station.device)
-        state = experiment.algorithm.initial_state(problem.initial_state())
+        algorithm = _for_device(experiment.algorithm, station.local_density)
+        problem, own = _load(experiment, station)
+        state = algorithm.initial_state(problem.initial_state())
         memory_file = None
         if station.state_folder:
             memory_file = MemoryFile(station.state_folder, station.name, run, wait_for_disk=station.wait_for_disk)
-        objective = problem.objective([station.part.index])
         introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
-        return cls(introduction, experiment.algorithm, objective, _on(state, station.device), memory_file)
+        return cls(introduction, algorithm, problem, own, _on(state, station.device), memory_file)
 
     def train(self, order: Order) -> Report[Upload]:
         """Run a round; asked again for the one it has just done, give the same answer again."""
@@ -106,7 +104,13 @@ class Participant:
         else:
             upload = pending.upload
         seconds = time.perf_counter() - started
-        return Report(client=self.name, round=order.plan.round, seconds=seconds, upload=_upload_on_cpu(upload))
+        return Report(
+            client=self.name,
+            round=order.plan.round,
+            seconds=seconds,
+            peak=peak_memory(self._device),
+            upload=_upload_on_cpu(upload),
+        )
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
@@ -126,10 +130,12 @@ class Participant:
             raise UserError(f"{type(self._algorithm).__name__} has no control variates to audit")
         return correction.cpu()
 
-    def loss(self, state: ServerState) -> float:
-        """Return f_i at a model."""
+    def evaluate(self, state: ServerState) -> Evaluation:
+        """Return f_i at a model, and what the client's own held-out data says of it."""
         here = _on(state, self._device)
-        return float(self._objective.loss(here.model, here.buffers))
+        loss = float(self._objective.loss(here.model, here.buffers))
+        held_out = self._problem.measure(here)[0] if isinstance(self._problem, OwnDataProblem) else Measured(0, {})
+        return Evaluation(loss=loss, held_out=held_out)
 
     def _settled(self, order: Order) -> ClientMemory:
         """Return the memory at the start of a round."""
@@ -163,6 +169,39 @@ class Participant:
         if self._memory_file:
             self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory
+
+
+def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:
+    """Return the method as this device can run it."""
+    if local_density is None:
+        return algorithm
+    if "local_density" not in {field.name for field in fields(algorithm)}:
+        name = plugins.name_of(Algorithm.plugin_package, type(algorithm))
+        raise UserError(f"--local-density: the server runs {name}, whose local steps cannot be pruned more; hybrid can")
+    try:
+        return replace(algorithm, local_density=local_density)  # type: ignore[call-arg]
+    except ValueError as error:
+        raise UserError(f"--local-density {local_density:g}: {error}") from None
+
+
+def _load(experiment: Experiment, station: Station) -> tuple[Problem, int]:
+    """Return the problem with this client's data in it, and which of its clients this is."""
+    task, part = experiment.task, station.part
+    if isinstance(task, OwnDataTask):
+        if part is not None:
+            raise UserError(f"the clients of {experiment.name} have data of their own: leave out --partition")
+        if station.data is None:
+            raise UserError(f"the clients of {experiment.name} have data of their own: say where with --data PATH")
+        files = [ClientFiles(station.name, station.data)]
+        return task.problem(files, clients=experiment.clients, seed=experiment.seed, device=station.device), 0
+    if part is None:
+        raise UserError(f"the task of {experiment.name} deals out its data: say which part with --partition I/N")
+    if part.of != experiment.clients:
+        raise UserError(
+            f"this client holds part {part.index} of {part.of}, "
+            f"but the server's experiment {experiment.name} has {experiment.clients} clients"
+        )
+    return experiment.load(DataFolder.choose(station.data), station.device), part.index
 
 
 def _on(state: ServerState, device: torch.device) -> ServerState:

@@ -129,7 +129,20 @@ def _convert(hint: Any, value: Any) -> Any:  # noqa: ANN401
     if origin in (Union, types.UnionType):
         options = (_convert(option, value) for option in get_args(hint))
         return next((option for option in options if option is not MISSING), MISSING)
+    if origin in (tuple, Mapping):
+        return _convert_many(origin, get_args(hint), value)
     return _convert_scalar(hint, value)
+
+
+def _convert_many(origin: type, hints: tuple[Any, ...], value: Any) -> Any:  # noqa: ANN401
+    """Return a list as a tuple, or a section of free keys as a dictionary."""
+    if origin is tuple and isinstance(value, list | tuple):
+        converted = tuple(_convert(hints[0], one) for one in value)
+        return MISSING if MISSING in converted else converted
+    if origin is Mapping and isinstance(value, Mapping):
+        pairs = {_convert(hints[0], key): _convert(hints[1], one) for key, one in value.items()}
+        return MISSING if MISSING in (*pairs, *pairs.values()) else pairs
+    return MISSING
 
 
 def _convert_scalar(kind: type, value: Any) -> Any:  # noqa: ANN401
@@ -154,6 +167,10 @@ def _describe(hint: Any) -> str:  # noqa: ANN401
         return "one of " + ", ".join(map(str, get_args(hint)))
     if origin in (Union, types.UnionType):
         return " or ".join(map(_describe, get_args(hint)))
+    if origin is tuple:
+        return f"a list, each of them {_describe(get_args(hint)[0])} (in quotes where YAML reads it otherwise)"
+    if origin is Mapping:
+        return f"a section of names, each with {_describe(get_args(hint)[1])} (in quotes where YAML reads it otherwise)"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
     return words.get(hint, "a section")
 

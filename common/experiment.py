@@ -17,7 +17,7 @@ from common.config import Range, Source, nearest, read, to_mapping
 from common.data import DataFolder
 from common.errors import UserError
 from common.schedule import Schedule, local_steps
-from common.task import Problem, Task
+from common.task import OwnDataTask, Problem, Task
 from common.types import Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1)]
@@ -65,8 +65,14 @@ class Experiment:
         )
 
     def load(self, data: DataFolder, device: torch.device) -> Problem:
-        """Load the task's data, dealt out to this experiment's clients."""
+        """Load the data of all clients, for a simulation."""
         return self.task.load(data, clients=self.clients, seed=self.seed, device=device)
+
+    def load_for_server(self, data: Path | None, device: torch.device) -> Problem:
+        """Load what a server needs: all of a public data set, and nothing where clients have their own."""
+        if isinstance(self.task, OwnDataTask):
+            return self.task.problem([], clients=self.clients, seed=self.seed, device=device)
+        return self.load(DataFolder.choose(data), device)
 
     def is_evaluated(self, round_number: int) -> bool:
         """Say whether the metrics are computed after this round; after the last one they always are."""

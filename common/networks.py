@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import torch
 from torch import Tensor, nn
 
+from common.randomness import torch_stream
 from common.vision import torchvision
+
+NetworkName = Literal["resnet18_small", "resnet18", "mobilenet_v3"]
+_Network = TypeVar("_Network", bound=nn.Module)
 
 
 class ResNet18(nn.Module):
@@ -30,3 +38,24 @@ def _stage(inputs: int, outputs: int, stride: int) -> nn.Sequential:
     if inputs != outputs:
         shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
     return nn.Sequential(block(inputs, outputs, stride, shortcut), block(outputs, outputs))
+
+
+def network_of(name: NetworkName, classes: int) -> nn.Module:
+    """Return a network for classification by its name; without dropout, so that a round can be repeated."""
+    models = torchvision.models
+    network: nn.Module
+    match name:
+        case "resnet18_small":
+            network = ResNet18(64, classes)
+        case "resnet18":
+            network = models.resnet18(num_classes=classes)
+        case "mobilenet_v3":
+            network = models.mobilenet_v3_small(num_classes=classes, dropout=0.0)
+    return network
+
+
+def initialized(make: Callable[[], _Network], seed: int) -> _Network:
+    """Make a network whose first weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(torch_stream(seed, "initial model").initial_seed()))
+        return make()

@@ -159,6 +159,14 @@ class Traffic:
     message_bytes_down: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PeakMemory:
+    """The most that a client's process has taken so far."""
+
+    memory_mb: float
+    vram_mb: float | None = None  # None: it computes on its CPU
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
     """One line of rounds.jsonl."""
@@ -179,4 +187,5 @@ class RoundRecord:
     message_bytes_up: int | None = None  # all requests of the round; None where nothing went over a wire
     message_bytes_down: int | None = None
     traffic_by_client: dict[str, Traffic] = field(default_factory=dict)
+    memory_by_client: dict[str, PeakMemory] = field(default_factory=dict)
     seconds_by_phase: dict[str, float] = field(default_factory=dict)

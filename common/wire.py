@@ -19,7 +19,8 @@ from common.bytestream import DecodeError
 from common.experiment import Experiment, load_experiment
 from common.flower import PIECE_BYTES
 from common.spool import Spool
-from common.types import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
+from common.task import Measured
+from common.types import PeakMemory, Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
 _SETTINGS = "settings"  # key=value, separated by spaces
@@ -37,9 +38,14 @@ _IDENTITY = "identity"
 _NOTICE = "notice"
 _ROUND = "round"
 _SECONDS = "seconds"
+_MEMORY = "peak-memory-mb"
+_VRAM = "peak-vram-mb"
+_LOSS = "loss"
+_EXAMPLES = "examples"
 
 NOTICE = "notice"  # the kind of query that only says something
 LONGEST_NAME = 100
+MOST_EXAMPLES = 2**53  # what a float counts exactly
 
 AUDIT = "audit"  # the kind of query that asks for a control variate
 RECENTRE = "recentre"  # the kind that brings what is to be taken from it
@@ -79,7 +85,16 @@ class Report(Generic[_Upload]):
     client: str
     round: int
     seconds: float  # that the round took on the client
+    peak: PeakMemory
     upload: _Upload
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a client says of a model: its loss f_i, and what it measures on held-out data where it has some."""
+
+    loss: float
+    held_out: Measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,22 +157,34 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
 
 def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
     """Write what a client uploads."""
-    config = ConfigRecord({_CLIENT: report.client, _ROUND: report.round, _SECONDS: report.seconds})
+    config = ConfigRecord(
+        {
+            _CLIENT: report.client,
+            _ROUND: report.round,
+            _SECONDS: report.seconds,
+            _MEMORY: report.peak.memory_mb,
+            _VRAM: -1.0 if report.peak.vram_mb is None else report.peak.vram_mb,
+        }
+    )
     return RecordDict({_VECTORS: _record_of(payload.pack_upload(report.upload, precision)), _CONFIG: config})
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:
     """Read what `pack_report` wrote."""
     config = _record(content, _CONFIG, ConfigRecord)
-    client, number, seconds = config.get(_CLIENT), config.get(_ROUND), config.get(_SECONDS)
-    if not (isinstance(client, str) and isinstance(number, int) and _is_number(seconds)):
-        raise MessageError("a report without client, round and seconds")
+    client, number = config.get(_CLIENT), config.get(_ROUND)
+    seconds, memory, vram = (config.get(key) for key in (_SECONDS, _MEMORY, _VRAM))
+    if not (isinstance(client, str) and isinstance(number, int) and all(map(_is_number, (seconds, memory, vram)))):
+        raise MessageError("a report without client, round, seconds and peak memory")
     assert isinstance(seconds, float)
+    assert isinstance(memory, float)
+    assert isinstance(vram, float)
     try:
         upload = payload.unpack_upload(_payload_in(_record(content, _VECTORS, ArrayRecord)), like, most_values)
     except DecodeError as error:
         raise MessageError(str(error)) from None
-    return Report(client=client, round=number, seconds=seconds, upload=upload)
+    peak = PeakMemory(memory, vram if vram >= 0 else None)
+    return Report(client=client, round=number, seconds=seconds, peak=peak, upload=upload)
 
 
 def pack_introduction(introduction: Introduction) -> RecordDict:
@@ -217,18 +244,24 @@ def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
     return Recentring(number=number, counted=counted, shift=vectors.model, average=average)
 
 
-def pack_evaluation(loss: float) -> RecordDict:
-    """Write a client's loss at the model it was sent."""
-    return RecordDict({_METRICS: MetricRecord({"loss": loss})})
+def pack_evaluation(evaluation: Evaluation) -> RecordDict:
+    """Write what a client says of the model that it was sent."""
+    held_out = evaluation.held_out
+    return RecordDict(
+        {_METRICS: MetricRecord({**held_out.means, _LOSS: evaluation.loss, _EXAMPLES: float(held_out.examples)})}
+    )
 
 
-def unpack_evaluation(content: RecordDict) -> float:
-    """Read the loss."""
-    loss = _record(content, _METRICS, MetricRecord).get("loss")
-    if not _is_number(loss):
-        raise MessageError("an evaluation without a finite loss")
-    assert isinstance(loss, float)
-    return loss
+def unpack_evaluation(content: RecordDict) -> Evaluation:
+    """Read what `pack_evaluation` wrote."""
+    numbers = dict(_record(content, _METRICS, MetricRecord))
+    if not (numbers.keys() >= {_LOSS, _EXAMPLES} and all(map(_is_number, numbers.values()))):
+        raise MessageError("an evaluation without a finite loss and its number of examples")
+    means = {name: value for name, value in numbers.items() if isinstance(value, float)}
+    loss, examples = means.pop(_LOSS), means.pop(_EXAMPLES)
+    if not 0 <= examples < MOST_EXAMPLES:
+        raise MessageError(f"an evaluation of {examples:g} examples")
+    return Evaluation(loss=loss, held_out=Measured(int(examples), means))
 
 
 def payload_bytes(content: RecordDict | ArrayRecord) -> int:

@@ -23,10 +23,13 @@ from common.task import Problem, Task
 from common.types import RoundRecord
 from server import options
 from server.federation import Federation, Terms
-from server.fleet import Certificates, Fleet, read_certificates, read_node_keys
+from server.fleet import Fleet
 from server.guard import Guard
 from server.journal import Entry, Journal
-from server.local import local_clients
+from server.keys import Keys
+from server.keys_commands import DEFAULT_PORT
+from server.keys_commands import app as keys_app
+from server.local import arguments_of_clients, local_clients
 from server.progress import live_view
 from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.reproduce import ALL, reproduce, studies
@@ -35,6 +38,7 @@ from server.simulate import SIMULATION, Simulation
 from server.tuning import Search, Span, Trial, best_of, search, write_tuned
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app.add_typer(keys_app, name="keys")
 console = Console()
 guard = Guard()
 CPU = torch.device("cpu")
@@ -117,14 +121,11 @@ def compare(
 @app.command()
 def run(
     experiment: options.ExperimentOrResume = None,
-    listen: options.Listen = "127.0.0.1:9092",
+    keys: options.KeysOption = None,
+    listen: options.Listen = None,
     clients: options.Clients = None,
     insecure: options.Insecure = False,
     trust_network: options.TrustNetwork = False,
-    certificate: options.Certificate = None,
-    certificate_key: options.CertificateKey = None,
-    authority: options.Authority = None,
-    client_keys: options.ClientKeys = None,
     minimum_clients: options.MinimumClients = None,
     deadline_seconds: options.DeadlineSeconds = 3600.0,
     evict_after: options.EvictAfter = None,
@@ -142,8 +143,7 @@ def run(
     goes on where the run was, and ends as if nothing had happened.
     """
     begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
-    certificates = _certificates(listen, insecure, trust_network, authority, certificate, certificate_key)
-    node_keys = read_node_keys(client_keys) if client_keys else None
+    address, opened = _door(keys, listen, insecure, trust_network)
     terms = Terms(
         minimum_clients=minimum_clients,
         deadline_seconds=deadline_seconds,
@@ -152,8 +152,8 @@ def run(
         evaluate_on_clients=evaluate_on_clients,
         audit_every_rounds=audit_every,
     )
-    problem = chosen.load(DataFolder.choose(data), CPU)
-    with Fleet(listen, certificates=certificates, node_keys=node_keys) as fleet:
+    problem = chosen.load_for_server(data, CPU)
+    with Fleet(address, opened, _say) as fleet:
         folder = begun or RunFolder.create(output, chosen, problem.data_name)
         _say(f"listening on {fleet.address}")
         _federate(chosen, problem, folder, terms, fleet)
@@ -176,12 +176,13 @@ def local(
     goes on where the run was, and ends as if nothing had happened.
     """
     begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
-    problem = chosen.load(DataFolder.choose(data), CPU)
+    problem = chosen.load_for_server(data, CPU)
+    arguments = arguments_of_clients(chosen, data)
     with Fleet("127.0.0.1:0") as fleet:
         folder = begun or RunFolder.create(output, chosen, problem.data_name)
         own = folder.path / "clients"
         _say(f"starting {chosen.clients} client processes; their logs and their memory are in {own}")
-        with local_clients(fleet.address, chosen.clients, data=data, folder=own, say=_say):
+        with local_clients(fleet.address, arguments, folder=own, say=_say):
             terms = Terms(evaluate_on_clients=evaluate_on_clients, audit_every_rounds=audit_every)
             _federate(chosen, problem, folder, terms, fleet)
 
@@ -296,30 +297,28 @@ def _with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
     return [*(settings or []), *([f"clients={clients}"] if clients is not None else [])]
 
 
-def _certificates(
-    listen: str,
-    insecure: bool,
-    trust_network: bool,
-    authority: Path | None,
-    certificate: Path | None,
-    certificate_key: Path | None,
-) -> Certificates | None:
-    """Return what TLS needs; None where the user wants to go without, and may."""
+def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: bool) -> tuple[str, Keys | None]:
+    """Return where to listen, and the keys of who may join; none where the user wants to go without, and may."""
     if insecure:
-        if authority or certificate or certificate_key:
-            raise UserError("--insecure goes without certificates; say one or the other")
-        host = listen.rpartition(":")[0].strip("[]")
-        if host not in LOOPBACK and not trust_network:
+        if keys is not None:
+            raise UserError("--insecure goes without --keys; say one or the other")
+        address = listen or f"127.0.0.1:{DEFAULT_PORT}"
+        if address.rpartition(":")[0].strip("[]") not in LOOPBACK and not trust_network:
             raise UserError(
                 f"--insecure --listen {listen}: without TLS only loopback is safe (127.0.0.1:PORT); "
-                "give certificates, or say --trust-network"
+                "give --keys, or say --trust-network"
             )
-        return None
-    if not (authority and certificate and certificate_key):
+        _say("warning: --insecure: whoever can reach this port can join, and read and change everything")
+        return address, None
+    if keys is None:
         raise UserError(
-            "give --authority, --certificate and --certificate-key for TLS, or --insecure for a trial on this machine"
+            "give --keys DIR (made by `proxskip-server keys init DIR --host HOST`), "
+            "or --insecure for a trial on this machine"
         )
-    return read_certificates(authority, certificate, certificate_key)
+    opened = Keys.open(keys)
+    if not opened.clients():
+        raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
+    return listen or f"0.0.0.0:{opened.address.rpartition(':')[2]}", opened
 
 
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:

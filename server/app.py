@@ -10,7 +10,6 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
-from common.data import DataFolder
 from common.types import RoundRecord
 from common.wire import unpack_run
 from server.federation import Federation, Terms
@@ -23,7 +22,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Run the experiment that the run's configuration names."""
     experiment = unpack_run(context.run_config, context.run_id).experiment
-    problem = experiment.load(DataFolder.choose(None), torch.device("cpu"))
+    problem = experiment.load_for_server(None, torch.device("cpu"))
     output = str(context.run_config.get("output") or "")
     folder = RunFolder.create(Path(output) if output else None, experiment, problem.data_name)
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from common.durable import when_there_is_room
 from common.experiment import Experiment
-from common.task import Problem
+from common.task import OwnDataProblem, Problem
 from common.types import RoundRecord
 from common.wire import Run, pack_run
 from server.fleet import Fleet
@@ -66,6 +66,7 @@ class Federation:
             evict_after_rounds=terms.evict_after_rounds,
             largest_norm=terms.largest_norm,
             evaluate_on_clients=terms.evaluate_on_clients,
+            own_data=problem if isinstance(problem, OwnDataProblem) else None,
             audit_every_rounds=terms.audit_every_rounds,
             resume_from=resume_from.checkpoint if resume_from else None,
             on_round=self._record,
@@ -88,7 +89,7 @@ class Federation:
         when_there_is_room(lambda: self._folder.save_model(final), self._say)
 
     def _evaluate(self, number: int, _: ArrayRecord) -> MetricRecord | None:
-        if not self._experiment.is_evaluated(number):
+        if not self._experiment.is_evaluated(number) or isinstance(self._problem, OwnDataProblem):
             return None
         return MetricRecord(dict(self._problem.evaluate(self._strategy.algorithm.evaluated(self._strategy.state))))
 

@@ -5,7 +5,7 @@ SuperNodes join. Two things are added. A pull for which there is no work is held
 And a node that can do so (client/node.py) gets a message with its content in the answer to its pull, and sends its
 reply with the content too: two requests a round instead of fifteen, and a few more for the pieces of a large model.
 
-All use of flwr's insides on the server's side is in this file.
+All use of flwr's insides on the server's side is in this file, and in admission.py.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
-from pathlib import Path
 from uuid import uuid4
 
 import grpc
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Error, Message, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
+from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, message_pb2
 from flwr.proto.fleet_pb2_grpc import add_FleetServicer_to_server
@@ -50,7 +47,6 @@ from flwr.supercore.interceptors import (
     RpcErrorTranslationServerInterceptor,
     create_fleet_runtime_version_server_interceptor,
 )
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
@@ -67,12 +63,13 @@ from common.flower import (
     require_known_flower,
 )
 from common.wire import MessageError, cut, piece
+from server.admission import Admission
+from server.keys import Certificates, Keys
 from server.post_office import PostOffice
 
 HOLD_SECONDS = 20.0  # how long a pull without work is held: below what proxies and NATs cut off
 SCAN_SECONDS = 0.5  # how often the link state is asked for what nobody tells us: dead nodes, expired messages
 TASK_HEARTBEAT_SECONDS = 20.0
-NODE_HEARTBEAT_SECONDS = 30.0
 GOODBYE_SECONDS = 1.0
 MOST_CALLS = 1000  # at a time; a held pull is one
 KEEP_ALIVE = (("grpc.keepalive_time_ms", 210_000), ("grpc.http2.max_pings_without_data", 0))  # as flwr has it
@@ -81,15 +78,22 @@ LARGEST_REQUEST_BYTES = 32 << 20  # a stock SuperNode sends objects of up to 20 
 KEY_IN_USE = "its key is in use by another client, or by a session of its own that was cut off less than a minute ago"
 NOT_EXPECTED = "nobody waits for this reply any more"
 
-Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
-
 
 class HoldingServicer(FleetServicer):
     """Flower's servicer that lets a pull wait for work, and takes whole messages where a node offers them."""
 
-    def __init__(self, factory: LinkStateFactory, office: PostOffice, *, keys_required: bool) -> None:
-        super().__init__(factory, factory.objectstore_factory, keys_required)
+    def __init__(self, factory: LinkStateFactory, office: PostOffice, admission: Admission | None) -> None:
+        super().__init__(factory, factory.objectstore_factory, admission is not None)
         self._office = office
+        self._admission = admission
+
+    def RegisterNode(  # noqa: N802 - Flower's name
+        self, request: fleet_pb2.RegisterNodeFleetRequest, context: grpc.ServicerContext
+    ) -> fleet_pb2.RegisterNodeFleetResponse:
+        """Take in a node that brings a key of its own making, where anybody may join."""
+        if self._admission is not None:
+            self._admission.refuse(request.public_key, context.peer())
+        return super().RegisterNode(request, context)
 
     def ActivateNode(  # noqa: N802 - Flower's name
         self, request: fleet_pb2.ActivateNodeRequest, context: grpc.ServicerContext
@@ -97,9 +101,13 @@ class HoldingServicer(FleetServicer):
         """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one in use."""
         state = self.state_factory.state()
         node_id = state.get_node_id_by_public_key(request.public_key)
-        if node_id is None:
-            context.abort(grpc.StatusCode.UNAUTHENTICATED, "it is not among the keys of this federation")
-        elif any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id])):
+        if node_id is None and self._admission is not None:
+            self._admission.update()  # it may have been added in this moment
+            node_id = state.get_node_id_by_public_key(request.public_key)
+            if node_id is None:
+                reason = self._admission.refuse(request.public_key, context.peer())
+                context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+        if any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id or 0])):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, KEY_IN_USE)
         return super().ActivateNode(request, context)
 
@@ -198,9 +206,9 @@ def _piece_of(object_id: str) -> tuple[str, int] | None:
 class FleetGrid(Grid):
     """Messages to and from the nodes of one run, without a hop in between."""
 
-    def __init__(self, state: LinkState, run: Run, office: PostOffice, names: Mapping[int, str] | None) -> None:
+    def __init__(self, state: LinkState, run: Run, office: PostOffice, admission: Admission | None) -> None:
         self._state = state
-        self._names = names
+        self._admission = admission
         self._run = run
         self._office = office
         self._whole: dict[str, Message] = {}  # sent whole and not answered yet
@@ -249,7 +257,7 @@ class FleetGrid(Grid):
 
     def registered_name(self, node_id: int) -> str | None:
         """Return the name that goes with a node's key; None where anybody may join."""
-        return None if self._names is None else self._names.get(node_id, "")
+        return None if self._admission is None else self._admission.name_of(node_id)
 
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
@@ -389,36 +397,30 @@ class _Arrival:
 
 
 class Fleet:
-    """The gRPC server that nodes connect to."""
+    """The gRPC server that nodes connect to: over TLS and for owners of keys, or in the clear for anybody."""
 
-    def __init__(
-        self,
-        listen: str,
-        *,
-        certificates: Certificates | None = None,
-        node_keys: Mapping[str, ec.EllipticCurvePublicKey] | None = None,
-    ) -> None:
+    def __init__(self, listen: str, keys: Keys | None = None, say: Callable[[str], None] = print) -> None:
         require_known_flower()
         _, self._factory = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())
         self._state = self._factory.state()
         self._office = PostOffice()
-        self._names = (
-            None if node_keys is None else {self._register(name, key): name for name, key in node_keys.items()}
+        self._admission = Admission(self._state, keys, say) if keys else None
+        servicer = HoldingServicer(self._factory, self._office, self._admission)
+        self._server, self.address = _grpc_server(
+            listen, servicer, self._factory, keys.certificates() if keys else None
         )
-        servicer = HoldingServicer(self._factory, self._office, keys_required=node_keys is not None)
-        self._server, self.address = _grpc_server(listen, servicer, self._factory, certificates)
 
     def __enter__(self) -> Fleet:
         self._server.start()
+        if self._admission is not None:
+            self._admission.start()
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._admission is not None:
+            self._admission.stop()
         self._office.close()
         self._server.stop(GOODBYE_SECONDS).wait()
-
-    def _register(self, name: str, key: ec.EllipticCurvePublicKey) -> int:
-        key_bytes = public_key_to_bytes(key)
-        return self._state.create_node(NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key_bytes, NODE_HEARTBEAT_SECONDS, name=name)
 
     @contextmanager
     def run(self, configuration: dict[str, bool | float | int | str]) -> Iterator[FleetGrid]:
@@ -434,7 +436,7 @@ class Fleet:
         threading.Thread(target=show_signs_of_life, daemon=True).start()
         outcome = SubStatus.FAILED
         try:
-            yield FleetGrid(self._state, run, self._office, self._names)
+            yield FleetGrid(self._state, run, self._office, self._admission)
             outcome = SubStatus.COMPLETED
         finally:
             over.set()
@@ -504,31 +506,3 @@ clientapp = "client.app:app"
 [tool.flwr.app.config]
 {defaults}"""
     return build_fab_from_files({"pyproject.toml": description.encode()})[0]
-
-
-def read_certificates(authority: Path, certificate: Path, key: Path) -> Certificates:
-    """Read the three files that TLS needs on the server's side."""
-    return _read(authority), _read(certificate), _read(key)
-
-
-def read_node_keys(folder: Path) -> dict[str, ec.EllipticCurvePublicKey]:
-    """Read NAME.pub of every client that may join."""
-    keys = {}
-    for path in sorted(folder.glob("*.pub")):
-        try:
-            key = load_ssh_public_key(_read(path))
-        except ValueError as error:
-            raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
-        if not isinstance(key, ec.EllipticCurvePublicKey):
-            raise UserError(f"{path} is not an elliptic-curve key; make one with ssh-keygen -t ecdsa -b 384")
-        keys[path.stem] = key
-    if not keys:
-        raise UserError(f"--client-keys {folder}: there is no NAME.pub in it, so nobody could join")
-    return keys
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None

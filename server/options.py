@@ -31,16 +31,16 @@ PaperBits = Annotated[
     bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
 ]
 Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
-Listen = Annotated[str, typer.Option(metavar="HOST:PORT", help="where clients reach this server")]
-Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS; on loopback only, unless --trust-network")]
+Listen = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="all addresses, at the keys' port; 127.0.0.1:9092 with --insecure"),
+]
+KeysOption = Annotated[
+    Path | None, typer.Option("--keys", metavar="DIR", help="the federation's keys, as `keys init` makes them")
+]
+Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS, no keys; on loopback only, unless --trust-network")]
 TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
-]
-Certificate = Annotated[Path | None, typer.Option(metavar="FILE", help="this server's certificate")]
-CertificateKey = Annotated[Path | None, typer.Option(metavar="FILE", help="the private key of the certificate")]
-Authority = Annotated[Path | None, typer.Option(metavar="FILE", help="certificate of the authority that signed it")]
-ClientKeys = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="public keys NAME.pub of the clients that may join; else anybody may")
 ]
 MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
 DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
@@ -70,3 +70,10 @@ SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the 
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
 Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed")]
+KeysFolder = Annotated[Path, typer.Argument(metavar="DIR", help="where the keys go")]
+InKeys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="the folder that `keys init` made")]
+Hosts = Annotated[
+    list[str], typer.Option("--host", metavar="NAME_OR_IP", help="how clients reach the server; may be given again")
+]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="the port at which clients reach the server")]
+ClientNames = Annotated[list[str], typer.Argument(metavar="CLIENT_NAME...")]

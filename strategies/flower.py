@@ -32,7 +32,8 @@ from common.ledger import Ledger
 from common.payload import largest_bytes
 from common.shelf import Shelf
 from common.sparsity import density_of
-from common.types import BITS_A_VALUE, Checkpoint, ReceivedUpload, RoundRecord, ServerState, Traffic
+from common.task import OwnDataProblem, mean_over_examples
+from common.types import BITS_A_VALUE, Checkpoint, PeakMemory, ReceivedUpload, RoundRecord, ServerState, Traffic
 from common.wire import (
     AUDIT,
     RECENTRE,
@@ -70,12 +71,14 @@ class Tally:
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
     values: dict[str, int] = field(default_factory=dict)  # name: that were uploaded, as the paper counts
+    peaks: dict[str, PeakMemory] = field(default_factory=dict)
     longest_training_seconds: float = 0.0
 
     def add(self, report: Report[ReceivedUpload]) -> None:
         """Count one upload."""
         self.values[report.client] = self.mean.add(report.upload)
         self.counted.append(report.client)
+        self.peaks[report.client] = report.peak
         self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
 
 
@@ -84,10 +87,11 @@ class AlgorithmStrategy(Strategy):
 
     A round ends when all clients have answered, or at the deadline with at least `minimum_clients`; with fewer it is
     asked for again. A client that was counted in none of `evict_after_rounds` rounds is given up, and comes back as a
-    new one. An upload with a model beyond `largest_norm` is refused. `on_round` is called with every round's record,
-    before anything of the next one is sent, and `on_recentring` where the ledger has changed between two rounds: if
-    they keep `checkpoint`, a new strategy can go on from there. `say` hears what an operator should know. What clients
-    do is in the experiment alone: the ConfigRecords that Flower's interface passes along are not sent.
+    new one. An upload with a model beyond `largest_norm` is refused. Where clients have `own_data`, they measure the
+    metrics. `on_round` is called with every round's record, before anything of the next one is sent, and
+    `on_recentring` where the ledger has changed between two rounds: if they keep `checkpoint`, a new strategy can go on
+    from there. `say` hears what an operator should know. What clients do is in the experiment alone: the ConfigRecords
+    that Flower's interface passes along are not sent.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class AlgorithmStrategy(Strategy):
         evict_after_rounds: int | None = None,
         largest_norm: float = math.inf,
         evaluate_on_clients: bool = False,
+        own_data: OwnDataProblem | None = None,
         audit_every_rounds: int | None = None,
         resume_from: Checkpoint | None = None,
         on_round: Callable[[RoundRecord], None] | None = None,
@@ -118,6 +123,7 @@ class AlgorithmStrategy(Strategy):
         self._evict_after_rounds = evict_after_rounds
         self._largest_norm = largest_norm
         self._evaluate_on_clients = evaluate_on_clients
+        self._own_data = own_data
         self._audit_every_rounds = audit_every_rounds
         self._on_round = on_round
         self._on_recentring = on_recentring
@@ -196,20 +202,27 @@ class AlgorithmStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the model as it would be kept, if clients are asked for their loss."""
-        if not self._evaluate_on_clients:
+        own = self._own_data is not None and self.experiment.is_evaluated(server_round)
+        if not (self._evaluate_on_clients or own):
             return
         content = pack_order(pack_state(self.algorithm.evaluated(self.state)), self.experiment.plan(server_round), 0)
         for node in self.roster.nodes.values():
             yield Message(content, node, MessageType.EVALUATE, group_id=str(server_round))
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
-        """Return the mean of the clients' losses: the objective of the paper."""
-        losses = []
+        """Return the mean of the clients' losses, the paper's objective, and the metrics on their held-out data."""
+        told = []
         for reply in replies:
             with suppress(MessageError):  # a client that does not answer this is none to refuse in training
                 if reply.has_content():
-                    losses.append(unpack_evaluation(reply.content))
-        return MetricRecord({"train_loss": sum(losses) / len(losses)}) if losses else None
+                    told.append(unpack_evaluation(reply.content))
+        if not told:
+            return None
+        metrics = {"train_loss": sum(one.loss for one in told) / len(told)}
+        if (own := self._own_data) is not None:
+            measured = [one.held_out for one in told if one.held_out.means.keys() == own.measured]
+            metrics |= own.summarize(mean_over_examples(measured))
+        return MetricRecord(dict(metrics))
 
     def start(
         self,
@@ -449,6 +462,7 @@ class AlgorithmStrategy(Strategy):
             payload_bytes_down=self._payload_bytes_down.total(),
             message_bytes_down=traffic.down or None,
             message_bytes_up=traffic.up or None,
+            memory_by_client=dict(sorted(tally.peaks.items())),
             traffic_by_client={name: self._traffic_of(name, traffic) for name in sorted(tally.counted)},
             metrics=metrics,
         )

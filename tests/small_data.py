@@ -79,3 +79,47 @@ def write_cifar10(folder: Path, images_a_class: int = 8) -> None:
                     member.size = buffer.tell()
                     buffer.seek(0)
                     archive.addfile(member, buffer)
+
+
+def write_tabular(folder: Path, clients: int = 4, rows_each: int = 12) -> None:
+    """Write a CSV, an npz and a Parquet file, and a folder of two CSV files."""
+    import pyarrow
+    from pyarrow import parquet
+
+    generator = np.random.default_rng(0)
+    for client in range(clients):
+        age = generator.integers(18, 90, rows_each)
+        smoker = generator.choice(["no", "yes"], rows_each)
+        cost = 10.0 * age + 500 * (smoker == "yes") + 20 * client
+        path = folder / f"clinic-{client}"
+        match client % 4:
+            case 0:
+                _write_table(path.with_suffix(".csv"), age, smoker, cost)
+            case 1:
+                np.savez(path.with_suffix(".npz"), age=age, smoker=smoker, cost=cost)
+            case 2:
+                parquet.write_table(
+                    pyarrow.table({"age": age, "smoker": smoker, "cost": cost}), path.with_suffix(".parquet")
+                )
+            case 3:
+                path.mkdir()
+                half = rows_each // 2
+                _write_table(path / "a.csv", age[:half], smoker[:half], cost[:half])
+                _write_table(path / "b.csv", age[half:], smoker[half:], cost[half:])
+
+
+def _write_table(path: Path, age: np.ndarray, smoker: np.ndarray, cost: np.ndarray) -> None:
+    lines = [f"{one},{two},ignored,{three}" for one, two, three in zip(age, smoker, cost, strict=True)]
+    path.write_text("\n".join(["age,smoker,remark,cost", *lines]) + "\n")
+
+
+def write_image_folder(folder: Path, clients: int = 4, images_each: int = 5) -> None:
+    """Write CLASS/NUMBER.jpg for each client; the last one has no dogs."""
+    generator = np.random.default_rng(0)
+    for client in range(clients):
+        for label in ("cat",) if client == clients - 1 else ("cat", "dog"):
+            own = folder / f"shelter-{client}" / label
+            own.mkdir(parents=True)
+            for number in range(images_each):
+                pixels = generator.integers(0, 256, (40, 36, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(own / f"{number}.jpg")

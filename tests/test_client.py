@@ -10,7 +10,6 @@ import torch
 
 from client.memory import MemoryFile
 from client.round import ForgottenError, Part, Participant, Station
-from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
 from common.types import ServerState, Upload
@@ -23,7 +22,7 @@ def station(index: int, state: Path | None = None, of: int = 3) -> Station:
     return Station(
         name=f"client-{index}",
         part=Part(index, of),
-        data=DataFolder.choose(None),
+        data=None,
         device=torch.device("cpu"),
         state_folder=state,
     )

@@ -15,13 +15,14 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.proto.message_pb2 import ObjectTree
 
 from client.node import Connection, Link, NodeStoppedError
+from common.bundle import Bundle
 from common.experiment import Experiment, load_experiment
 from common.flower import quiet_flower
-from common.types import RoundRecord, Upload
+from common.types import PeakMemory, RoundRecord, Upload
 from common.wire import Introduction, Report, Run, pack_introduction, pack_report, pack_run
-from server.fleet import Fleet, read_node_keys
+from server.fleet import Fleet
+from server.keys import Keys
 from strategies.flower import AlgorithmStrategy
-from tests.certificates import write_client_key
 from tests.processes import client_process, load
 
 NAME = "client-2"
@@ -30,13 +31,16 @@ Trick = Callable[[int], RecordDict]
 
 
 def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
-    return pack_report(Report(client=client, round=number, seconds=0.1, upload=Upload(model=model)), "float32")
+    sent = Report(client=client, round=number, seconds=0.1, peak=PeakMemory(1.0), upload=Upload(model=model))
+    return pack_report(sent, "float32")
 
 
 def payload(data: bytes, number: int) -> RecordDict:
     """Return a report with these bytes as its payload."""
     array = Array(dtype="uint8", shape=(len(data),), stype="proxskip", data=data)
-    config = ConfigRecord({"client": NAME, "round": number, "seconds": 0.1})
+    config = ConfigRecord(
+        {"client": NAME, "round": number, "seconds": 0.1, "peak-memory-mb": 1.0, "peak-vram-mb": -1.0}
+    )
     return RecordDict({"vectors": ArrayRecord({"payload": array}), "proxskip": config})
 
 
@@ -73,8 +77,8 @@ TRICKS: dict[str, Callable[[int], RecordDict]] = {
 class Mallory:
     """Speaks raw gRPC; does one bad thing a round."""
 
-    def __init__(self, address: str, key: Path, tricks: list[Trick]) -> None:
-        self.connection = Connection(Link.choose(address, insecure=True, certificate=None, key=key))
+    def __init__(self, address: str, bundle: Path, tricks: list[Trick]) -> None:
+        self.connection = Connection(Link.of_bundle(Bundle.read(bundle), address))
         self._tricks = tricks
         self.failure: BaseException | None = None
 
@@ -119,11 +123,10 @@ class Mallory:
 @pytest.fixture
 def fleet(tmp_path: Path) -> Iterator[Fleet]:
     """A server and two honest clients; the third key is Mallory's."""
-    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(3)]
-    with Fleet("127.0.0.1:0", node_keys=read_node_keys(tmp_path / "keys")) as fleet:
-        honest = [
-            (fleet.address, "--insecure", "--partition", f"{index}/3", "--key", str(keys[index])) for index in (0, 1)
-        ]
+    keys = Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092)
+    bundles = [keys.add(f"client-{index}") for index in range(3)]
+    with Fleet("127.0.0.1:0", keys) as fleet:
+        honest = [(str(bundles[index]), "--server", fleet.address, "--partition", f"{index}/3") for index in (0, 1)]
         with (
             client_process(*honest[0], log=tmp_path / "0.log"),
             client_process(*honest[1], log=tmp_path / "1.log"),
@@ -131,10 +134,16 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
             yield fleet
 
 
-def run_with(fleet: Fleet, key: Path, tricks: list[Trick], rounds: int) -> tuple[AlgorithmStrategy, list[RoundRecord]]:
+def bundle_of(folder: Path) -> Path:
+    return folder / "keys" / "bundles" / f"{NAME}.join"
+
+
+def run_with(
+    fleet: Fleet, bundle: Path, tricks: list[Trick], rounds: int
+) -> tuple[AlgorithmStrategy, list[RoundRecord]]:
     experiment = experiment_of(rounds)
     records: list[RoundRecord] = []
-    mallory = Mallory(fleet.address, key, tricks)
+    mallory = Mallory(fleet.address, bundle, tricks)
     thread = threading.Thread(target=mallory.serve)
     thread.start()
     strategy = AlgorithmStrategy(
@@ -163,7 +172,7 @@ def experiment_of(rounds: int) -> Experiment:
 
 
 def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_path: Path) -> None:
-    strategy, records = run_with(fleet, tmp_path / "keys" / NAME, list(TRICKS.values()), len(TRICKS))
+    strategy, records = run_with(fleet, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
     assert [record.clients_counted for record in records] == [2] * len(TRICKS)
     for record, reason in zip(records, TRICKS, strict=True):
         assert list(record.clients_missing) == [NAME], record.round
@@ -174,10 +183,10 @@ def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_
 def test_the_server_does_not_grow_by_what_it_refuses(fleet: Fleet, tmp_path: Path) -> None:
     quiet_flower()  # what it logs would be kept for the report of this test
     tricks = [TRICKS[name] for name in ("not finite", "checksum", "lengths add up")]
-    key = tmp_path / "keys" / NAME
-    run_with(fleet, key, tricks, 100)
+    bundle = bundle_of(tmp_path)
+    run_with(fleet, bundle, tricks, 100)
     before = resident_bytes()
-    run_with(fleet, key, tricks, 300)
+    run_with(fleet, bundle, tricks, 300)
     assert resident_bytes() - before < 4 << 20
 
 

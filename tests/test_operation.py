@@ -13,11 +13,9 @@ import pytest
 
 from client.__main__ import app as client_app
 from common.errors import UserError
-from common.experiment import load_experiment
 from server.__main__ import app as server_app
-from server.fleet import Fleet, read_certificates, read_node_keys
-from tests.certificates import write_certificates, write_client_key
-from tests.processes import client_process, deploy, wait_until
+from server.fleet import Fleet
+from tests.processes import client_process, wait_until
 
 RUN = ("run", "digits", "--clients", "2", "--insecure")
 
@@ -55,14 +53,12 @@ def alive(pid: int) -> bool:
     [
         (("run", "digits"), "--insecure for a trial"),
         ((*RUN, "--listen", "0.0.0.0:9092"), "--trust-network"),
-        ((*RUN, "--authority", "ca.crt"), "say one or the other"),
+        ((*RUN, "--keys", "keys"), "say one or the other"),
         ((*RUN, "--listen", "192.0.2.1:9092"), "--trust-network"),
         ((*RUN, "--trust-network", "--listen", "192.0.2.1:9092"), "cannot listen there"),
-        ((*RUN, "--client-keys", "/nowhere"), "nobody could join"),
-        (
-            ("run", "digits", "--authority", "/no/ca", "--certificate", "a", "--certificate-key", "b"),
-            "cannot read /no/ca",
-        ),
+        (("run", "digits", "--keys", "/nowhere"), "keys init /nowhere --host"),
+        (("keys", "add", "client-0", "--keys", "/nowhere"), "keys init /nowhere --host"),
+        (("keys", "init", "/nowhere", "--host", "host:9092"), "without a port"),
         (("report", "/nowhere"), "not a run's folder"),
     ],
 )
@@ -74,14 +70,13 @@ def test_a_server_that_cannot_start_says_why(arguments: tuple[str, ...], reason:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (("host:1",), "either --certificate"),
+        (("host:1",), "there is no join bundle host:1"),
         (("host", "--insecure"), "expected SERVER:PORT"),
-        (("host:1", "--insecure", "--certificate", "x"), "either --certificate"),
-        (("host:1", "--certificate", "/no/ca"), "--certificate /no/ca: No such file"),
-        (("host:1", "--insecure", "--key", __file__), "not an elliptic-curve private key"),
+        (("host:1", "--insecure", "--server", "host:2"), "--server is for a bundle"),
+        ((__file__,), "is not a join bundle"),
         (("host:1", "--insecure", "--partition", "3/3"), "numbered from 0 to 2"),
         (("host:1", "--insecure", "--partitions", "5-2/9"), "expected I-J/N"),
-        (("host:1", "--insecure", "--partitions", "0-1/2", "--name", "x"), "--name is for one client"),
+        (("host:1", "--insecure", "--partitions", "0-1/2", "--name", "x"), "a name or a bundle is for one"),
         (("host:1", "--insecure", "--device", "cuda:99"), "--device cuda:99 cannot be used"),
     ],
 )
@@ -136,32 +131,3 @@ def test_a_local_federation_ends_with_its_parent_even_when_that_is_killed(tmp_pa
         os.kill(server.pid, signal.SIGKILL)
         server.wait()
     wait_until(lambda: not any(alive(child) for child in children), seconds=20)
-
-
-def test_keys_and_tls_let_in_whom_they_should(tmp_path: Path) -> None:
-    write_certificates(tmp_path)
-    keys = [write_client_key(tmp_path / "keys", f"client-{index}") for index in range(3)]
-    stranger = write_client_key(tmp_path / "elsewhere", "stranger")
-    certificates = read_certificates(tmp_path / "ca.crt", tmp_path / "server.crt", tmp_path / "server.key")
-    with Fleet("127.0.0.1:0", certificates=certificates, node_keys=read_node_keys(tmp_path / "keys")) as fleet:
-        secure = (fleet.address, "--certificate", str(tmp_path / "ca.crt"))
-        with (
-            client_process(*secure, "--partition", "0/2", "--key", str(keys[0]), log=tmp_path / "0.log"),
-            client_process(*secure, "--partition", "1/2", "--key", str(keys[1]), log=tmp_path / "1.log"),
-            client_process(*secure, "--partition", "1/2", "--key", str(stranger), log=tmp_path / "2.log") as refused,
-            client_process(*secure, "--partition", "0/2", "--key", str(keys[2]), log=tmp_path / "3.log"),
-        ):
-            with client_process(*secure, "--partition", "0/2", log=tmp_path / "4.log") as keyless:
-                assert keyless.wait(60) == 2
-            assert "lets in known keys only" in (tmp_path / "4.log").read_text()
-            impostor = tmp_path / "3.log"  # its key is that of client-2, but it calls itself client-0
-            _, records = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=3"]))
-            assert [record.clients_counted for record in records] == [2, 2, 2]
-            assert refused.wait(60) == 2
-            wait_until(lambda: "joined" in impostor.read_text())
-            deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
-            wait_until(lambda: "say --name client-2" in impostor.read_text())
-            with client_process(*secure, "--partition", "0/2", "--key", str(keys[0]), log=tmp_path / "5.log"):
-                wait_until(lambda: "its key is in use by another client" in (tmp_path / "5.log").read_text())
-        assert "refused this client's key" in (tmp_path / "2.log").read_text()
-        assert "Traceback" not in (tmp_path / "2.log").read_text()

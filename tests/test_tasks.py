@@ -19,12 +19,13 @@ from common import plugins
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import load_experiment
+from common.images import flip_and_crop
 from common.networks import ResNet18
 from common.objectives.network import NetworkObjective
-from common.task import Problem, Task
+from common.task import OwnDataTask, Problem, Task
 from common.tasks import cifar10
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
-from common.tasks.cifar10 import Cifar10, flip_and_crop, read_torchvision_folder
+from common.tasks.cifar10 import Cifar10, read_torchvision_folder
 from common.tasks.digits import Digits
 from common.tasks.femnist import Femnist, read_qmnist
 from common.vision import torchvision
@@ -34,19 +35,32 @@ from tests import small_data
 NAMES = plugins.available(Task.plugin_package)
 WITH_FILES = [name for name in NAMES if hasattr(small_data, f"write_{name}")]
 CPU = torch.device("cpu")
-SMALLER: dict[str, dict[str, int]] = {"cifar10": {"width": 4, "batch_size": 4, "loss_samples": 5}}
+OPTIONS: dict[str, dict[str, object]] = {
+    "cifar10": {"width": 4, "batch_size": 4, "loss_samples": 5},
+    "image_folder": {"classes": ("cat", "dog"), "network": "mobilenet_v3", "image_size": 32, "batch_size": 4},
+    "tabular": {"target": "cost", "columns": {"age": "0..120", "smoker": "no | yes"}},
+}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
+    """A folder with all public data sets, and in folders by the task's name the data of clients' own."""
     folder = tmp_path_factory.mktemp("data")
     for name in WITH_FILES:
-        getattr(small_data, f"write_{name}")(folder)
+        place = folder / name if has_own_data(name) else folder
+        place.mkdir(exist_ok=True)
+        getattr(small_data, f"write_{name}")(place)
     return DataFolder(folder, may_download=False)
 
 
+def has_own_data(name: str) -> bool:
+    return issubclass(plugins.find(Task.plugin_package, name, Task), OwnDataTask)
+
+
 def load(name: str, data: DataFolder, clients: int = 3, seed: int = 1) -> Problem:
-    task: Task = plugins.find(Task.plugin_package, name, Task)(**SMALLER.get(name, {}))
+    task: Task = plugins.find(Task.plugin_package, name, Task)(**OPTIONS.get(name, {}))
+    if has_own_data(name) and (data.path / name).is_dir():
+        data = DataFolder(data.path / name, may_download=False)
     return task.load(data, clients=clients, seed=seed, device=CPU)
 
 

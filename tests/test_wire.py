@@ -8,7 +8,7 @@ from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from common import wire
 from common.experiment import load_experiment
-from common.types import Entries, RoundPlan, ServerState, Upload
+from common.types import Entries, PeakMemory, RoundPlan, ServerState, Upload
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
 STATE = ServerState(model=torch.tensor([0.0, -1.5, 0.0, 3.0]))
@@ -30,17 +30,18 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
     exact = torch.tensor([1.0001, 2.0])
     upload = Upload(model=model, buffers=exact)
-    report = wire.Report(client="a", round=3, seconds=0.5, upload=upload)
+    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
     back = wire.unpack_report(wire.pack_report(report, "bfloat16"), like)
-    assert (back.client, back.round, back.seconds) == ("a", 3, 0.5)
+    assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, 0.5, PeakMemory(100.0, 7.0))
     assert back.upload.model.dense().equal(model)
     assert back.upload.buffers is not None
     assert back.upload.buffers.dense().equal(exact)
 
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
-    report = wire.Report(client="a", round=3, seconds=0.5, upload=Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])))
+    upload = Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0]))
+    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0), upload=upload)
     content = wire.pack_report(report, "float32")
     model = wire.unpack_report(content, STATE, most_values=2).upload.model
     assert isinstance(model, Entries)

@@ -41,13 +41,20 @@ class SoftmaxRegression(Objective):
     """The cross-entropy of one client, or of many as one batch padded to the largest."""
 
     def __init__(
-        self, clients: Sequence[Samples], *, classes: int, sample_weight: float, ridge: float, device: torch.device
+        self,
+        clients: Sequence[Samples],
+        *,
+        classes: int,
+        sample_weights: Sequence[float],  # what one sample of each client counts
+        ridge: float,
+        device: torch.device,
     ) -> None:
         self._ridge = ridge
         pad = torch.nn.utils.rnn.pad_sequence
         features = pad([_with_bias(client.features) for client in clients], batch_first=True)
         labels = pad([torch.from_numpy(client.labels) for client in clients], batch_first=True)
-        weights = pad([torch.full((len(client),), sample_weight) for client in clients], batch_first=True)
+        pairs = zip(clients, sample_weights, strict=True)
+        weights = pad([torch.full((len(client),), weight) for client, weight in pairs], batch_first=True)
         self._features = features.to(device)  # (N, n, f + 1)
         self._weights = weights.to(device)[:, None, None]  # (N, 1, 1, n); zero for padding
         one_hot = torch.nn.functional.one_hot(labels, classes).transpose(1, 2)
@@ -125,7 +132,7 @@ class SoftmaxProblem(Problem):
         return SoftmaxRegression(
             [self._train[client] for client in clients],
             classes=self._classes,
-            sample_weight=self._sample_weight,
+            sample_weights=[self._sample_weight] * len(clients),
             ridge=self._ridge,
             device=self._device,
         )

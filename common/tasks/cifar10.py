@@ -16,34 +16,23 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
 
 from common.config import Range
 from common.data import DataFolder
 from common.errors import UserError
-from common.networks import ResNet18
+from common.images import Images, accuracy, flip_and_crop, normalize
+from common.networks import ResNet18, initialized
 from common.objectives.network import FlatModule, NetworkObjective
 from common.partition import Concentration, SizeVariance, dirichlet_split
-from common.randomness import stream, torch_stream
+from common.randomness import stream
 from common.task import Objective, Problem, Task
 from common.types import ServerState
 
 CLASSES = 10
 SIDE_PIXELS = 32
-PADDING_PIXELS = 4
-CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
-CHANNEL_DEVIATION = (0.2470, 0.2435, 0.2616)
 FOLDER = "cifar-10-batches-py"
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
 EVALUATION_BATCH = 500
-
-
-@dataclass(frozen=True)
-class Images:
-    """Pictures (n, 3, 32, 32) of bytes and their labels (n,)."""
-
-    pixels: NDArray[np.uint8]
-    labels: NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +95,7 @@ class Cifar10Problem(Problem):
             part: (torch.from_numpy(images.pixels).to(device), torch.from_numpy(images.labels).to(device))
             for part, images in held_out.items()
         }
-        self._network = FlatModule(_initialized(task.width, seed), device)
+        self._network = FlatModule(initialized(lambda: ResNet18(task.width, CLASSES), seed), device)
         buffers = self._network.read_buffers()
         self._initial = ServerState(
             model=self._network.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.cpu()
@@ -137,40 +126,10 @@ class Cifar10Problem(Problem):
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return the accuracy on the test images, and on those for validation where there are any."""
         self._network.load(state.model, state.buffers)
-        self._network.module.eval()
-        return {f"{part}_accuracy": self._accuracy(*images) for part, images in self._held_out.items()}
-
-    def _accuracy(self, pixels: Tensor, labels: Tensor) -> float:
-        with torch.no_grad():
-            scores = [self._network.module(normalize(batch)) for batch in torch.split(pixels, EVALUATION_BATCH)]
-        return int((torch.cat(scores).argmax(1) == labels).sum()) / len(labels)
-
-
-def _initialized(width: int, seed: int) -> ResNet18:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch_stream(seed, "initial model").initial_seed()))
-        return ResNet18(width, CLASSES)
-
-
-def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images and shift each by up to 4 pixels."""
-    count = len(pixels)
-    flipped = torch.rand(count, generator=generator).to(pixels.device) < 1 / 2
-    pixels = torch.where(flipped[:, None, None, None], pixels.flip(-1), pixels)
-    padded = nn.functional.pad(pixels, (PADDING_PIXELS,) * 4)
-    shift = torch.randint(2 * PADDING_PIXELS + 1, (2, count, 1), generator=generator).to(pixels.device)
-    rows, columns = shift + torch.arange(SIDE_PIXELS, device=pixels.device)
-    image = torch.arange(count, device=pixels.device)
-    shifted = padded[image[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-    # Left in its channels-last layout, torch 2.13 corrupts memory in CPU convolutions of fewer than 8 channels.
-    return shifted.contiguous()
-
-
-def normalize(pixels: Tensor) -> Tensor:
-    """Turn bytes into numbers of mean 0 and deviation 1 a channel."""
-    mean = torch.tensor(CHANNEL_MEAN, device=pixels.device)[:, None, None]
-    deviation = torch.tensor(CHANNEL_DEVIATION, device=pixels.device)[:, None, None]
-    return (pixels / 255 - mean) / deviation
+        return {
+            f"{part}_accuracy": accuracy(self._network.module, *images, EVALUATION_BATCH)
+            for part, images in self._held_out.items()
+        }
 
 
 def _read(data: DataFolder) -> tuple[str, Images, Images]:

@@ -1,0 +1,164 @@
+"""Images of the clients' own, in folders by class (PATH/CLASS/*.jpg, as torchvision's ImageFolder): a network.
+
+The experiment declares the classes, so that all clients number them alike, also those who have none of some. Images
+are scaled and cropped to `image_size`, and kept in memory as bytes.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from common.config import Range
+from common.errors import UserError
+from common.images import Images, accuracy, flip_and_crop, normalize
+from common.networks import NetworkName, initialized, network_of
+from common.objectives.network import FlatModule, NetworkObjective
+from common.randomness import stream
+from common.task import ClientFiles, Measured, Objective, OwnDataProblem, OwnDataTask
+from common.types import ServerState
+from common.vision import torchvision
+
+EVALUATION_BATCH = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageFolder(OwnDataTask):
+    """Image classification on folders that stay where they are."""
+
+    classes: tuple[str, ...]
+    network: NetworkName = "resnet18"  # resnet18_small: for images of about 32 pixels
+    image_size: Annotated[int, Range(at_least=8)] = 128  # pixels
+    test_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.2  # of each client's images
+    batch_size: Annotated[int, Range(at_least=2)] = 32
+    gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
+    weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
+    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
+
+    def __post_init__(self) -> None:
+        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
+            raise ValueError("classes: name at least two, each once, such as [cat, dog]")
+
+    def problem(
+        self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device
+    ) -> ImageFolderProblem:
+        """Read the images of the clients at hand."""
+        return ImageFolderProblem(self, [(part.client, self._read(part.path)) for part in parts], clients, seed, device)
+
+    def _read(self, path: Path) -> Images:
+        """Decode all images of a client."""
+        pixels, labels = [], []
+        for file, label in self._files(path):
+            try:
+                with Image.open(file) as image:
+                    pixels.append(_square(image.convert("RGB"), self.image_size))
+            except (OSError, UnidentifiedImageError, ValueError) as error:
+                raise UserError(f"{file} cannot be read as an image: {error}") from None
+            labels.append(label)
+        if not pixels:
+            raise UserError(f"{path}: there are no images in CLASS/ folders of {', '.join(self.classes)}")
+        return Images(np.stack(pixels), np.array(labels, dtype=np.int64))
+
+    def _files(self, path: Path) -> list[tuple[str, int]]:
+        """Return each image's file and the number of its class; refuse a folder that is none of the classes."""
+        if not path.is_dir():
+            raise UserError(f"{path} is not a folder of images, CLASS/*.jpg")
+        folders = sorted(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
+        if unknown := [name for name in folders if name not in self.classes]:
+            raise UserError(f"{path / unknown[0]} is none of the experiment's classes: {', '.join(self.classes)}")
+        numbers = {name: self.classes.index(name) for name in folders}
+        module = torchvision.datasets.folder
+        found: list[tuple[str, int]] = module.make_dataset(
+            str(path), numbers, extensions=module.IMG_EXTENSIONS, allow_empty=True
+        )
+        return found
+
+
+class ImageFolderProblem(OwnDataProblem):
+    """Clients with images, one shared network that takes each client's weights in turn."""
+
+    data_name = "images of the clients' own"
+    metric: ClassVar[str] = "test_accuracy"
+    measured: ClassVar[frozenset[str]] = frozenset({"test_accuracy"})
+    batched: ClassVar[bool] = False
+
+    def __init__(
+        self, task: ImageFolder, images: Sequence[tuple[str, Images]], clients: int, seed: int, device: torch.device
+    ) -> None:
+        self.clients = clients
+        self._task = task
+        self._seed = seed
+        self._names = [client for client, _ in images]
+        parts = [_split(task, client, own, seed) for client, own in images]
+        self._train = [_on(device, train) for train, _ in parts]
+        self._held_out = [_on(device, held_out) for _, held_out in parts]
+        self._network = FlatModule(initialized(lambda: network_of(task.network, len(task.classes)), seed), device)
+        buffers = self._network.read_buffers()
+        self._initial = ServerState(
+            model=self._network.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.cpu()
+        )
+
+    def initial_state(self) -> ServerState:
+        """Start from PyTorch's initialization, drawn from the seed."""
+        return self._initial
+
+    def objective(self, clients: Sequence[int]) -> Objective:
+        """Return the loss of one client."""
+        (client,) = clients
+        return NetworkObjective(
+            self._network,
+            *self._train[client],
+            batch_size=self._task.batch_size,
+            weight_decay=self._task.weight_decay,
+            gradient_clip_norm=self._task.gradient_clip_norm,
+            augment=flip_and_crop,
+            normalize=normalize,
+            loss_samples=self._task.loss_samples,
+            seed=self._seed,
+            client=zlib.crc32(self._names[client].encode()),
+        )
+
+    def measure(self, state: ServerState) -> list[Measured]:
+        """Return each client's accuracy."""
+        self._network.load(state.model, state.buffers)
+        network = self._network.module
+        return [
+            Measured(len(labels), {"test_accuracy": accuracy(network, pixels, labels, EVALUATION_BATCH)})
+            for pixels, labels in self._held_out
+        ]
+
+
+def _split(task: ImageFolder, client: str, images: Images, seed: int) -> tuple[Images, Images]:
+    """Return what a client trains on and what it holds out: always the same images."""
+    count = round(task.test_fraction * len(images.labels))
+    if len(images.labels) - count < 2:
+        raise UserError(f"{client} has {len(images.labels)} images, {count} of them held out: it needs two to train on")
+    order = stream(seed, f"held out of {client}").permutation(len(images.labels))
+    held_out, trained = np.sort(order[:count]), np.sort(order[count:])
+    return (
+        Images(images.pixels[trained], images.labels[trained]),
+        Images(images.pixels[held_out], images.labels[held_out]),
+    )
+
+
+def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
+    """Scale an image so that its shorter side fits, and take its middle."""
+    scale = side / min(image.size)
+    size = (max(side, round(image.width * scale)), max(side, round(image.height * scale)))
+    left, top = (size[0] - side) // 2, (size[1] - side) // 2
+    scaled = image if image.size == size else image.resize(size, Image.Resampling.BILINEAR)
+    cropped = scaled.crop((left, top, left + side, top + side))
+    return np.asarray(cropped, dtype=np.uint8).transpose(2, 0, 1)
+
+
+def _on(device: torch.device, images: Images) -> tuple[Tensor, Tensor]:
+    return torch.from_numpy(images.pixels).to(device), torch.from_numpy(images.labels).to(device)

@@ -1,0 +1,248 @@
+"""The keys of a federation: who the server is, and who may join it.
+
+    KEYS/ca.crt         the certificate of the federation's own authority
+    KEYS/server.crt     the server's certificate, which names the hosts it may be reached at
+    KEYS/server.key     the private key that goes with it
+    KEYS/address        HOST:PORT, as clients reach the server
+    KEYS/clients/       NAME.pub of every client that may join, under that name alone
+    KEYS/revoked/       NAME.pub of those that no longer may
+    KEYS/bundles/       NAME.join, to be handed to each client and then deleted here
+    KEYS/admin/ca.key   the authority's private key: `init` needs it to renew server.crt, the server never does
+
+A running server looks at clients/ and revoked/ again and again: who is added may join, who is revoked is put out.
+"""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+    load_ssh_public_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from common.bundle import Bundle
+from common.durable import writing
+from common.errors import UserError
+
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 825  # what clients of all kinds still accept
+CLOCKS_DIFFER = datetime.timedelta(hours=1)
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+
+Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
+PublicKeys = dict[str, ec.EllipticCurvePublicKey]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The folder of a federation's keys."""
+
+    folder: Path
+
+    @classmethod
+    def init(cls, folder: Path, hosts: Sequence[str], port: int) -> Keys:
+        """Make an authority and a server's certificate; where there is an authority, a new certificate only."""
+        if not hosts:
+            raise UserError("say with --host by which name or address clients reach the server, such as 192.168.0.10")
+        names = [_alternative_name(host) for host in hosts]
+        keys = cls(folder)
+        authority_key_file = folder / "admin" / "ca.key"
+        if (folder / "ca.crt").exists():
+            authority_key = _load_private(authority_key_file)
+            authority = x509.load_pem_x509_certificate(_read(folder / "ca.crt"))
+        else:
+            authority_key = ec.generate_private_key(ec.SECP384R1())
+            authority = _certificate(_name("federation"), None, authority_key, authority_key, AUTHORITY_DAYS)
+            write_secret(authority_key_file, _pem(authority_key))
+            _write_public(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
+        server_key = ec.generate_private_key(ec.SECP256R1())
+        alternatives = x509.SubjectAlternativeName(names)
+        server = _certificate(authority.subject, alternatives, server_key, authority_key, SERVER_DAYS)
+        write_secret(folder / "server.key", _pem(server_key))
+        _write_public(folder / "server.crt", server.public_bytes(Encoding.PEM))
+        host = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
+        _write_public(folder / "address", f"{host}:{port}\n".encode())
+        keys._clients.mkdir(exist_ok=True)
+        return keys
+
+    @classmethod
+    def open(cls, folder: Path) -> Keys:
+        """Take a folder that `init` made."""
+        if not (folder / "ca.crt").is_file():
+            raise UserError(
+                f"{folder} holds no keys of a federation; make them: proxskip-server keys init {folder} --host HOST"
+            )
+        return cls(folder)
+
+    @property
+    def address(self) -> str:
+        """Return HOST:PORT, as clients reach the server."""
+        return _read(self.folder / "address").decode().strip()
+
+    def certificates(self) -> Certificates:
+        """Return what TLS needs on the server's side, still valid."""
+        certificate = _read(self.folder / "server.crt")
+        try:
+            end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
+        except ValueError as error:
+            raise UserError(f"{self.folder / 'server.crt'} is not a certificate: {error}") from None
+        if end < datetime.datetime.now(datetime.UTC):
+            raise UserError(
+                f"the server's certificate has expired on {end:%Y-%m-%d}; "
+                f"make a new one: proxskip-server keys init {self.folder} --host HOST"
+            )
+        return _read(self.folder / "ca.crt"), certificate, _read(self.folder / "server.key")
+
+    def add(self, client: str) -> Path:
+        """Make and register a client's key; return the join bundle."""
+        if not NAME.fullmatch(client):
+            raise UserError(f"{client!r} is no name for a client: letters, digits and . _ - (at most 100)")
+        public = self._clients / f"{client}.pub"
+        if public.exists():
+            raise UserError(f"{client} has a key already; `keys revoke {client}` first, if it is to get a new one")
+        key = ec.generate_private_key(ec.SECP384R1())
+        secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
+        authority = _read(self.folder / "ca.crt").decode()
+        bundle = Bundle(server=self.address, client=client, authority=authority, key=secret)
+        path = self.folder / "bundles" / f"{client}.join"
+        write_secret(path, bundle.to_text().encode())
+        # The last step: from now on the client may join.
+        _write_public(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+        return path
+
+    def revoke(self, client: str) -> None:
+        """Let a client in no more."""
+        public = self._clients / f"{client}.pub"
+        if not public.exists():
+            known = ", ".join(self.clients()) or "none"
+            raise UserError(f"there is no key of {client} in {self._clients}; known: {known}")
+        number = len(list(self._revoked.glob("*.pub"))) if self._revoked.exists() else 0
+        target = self._revoked / f"{client}.{number}.pub"  # a name may have had several keys
+        with writing(target):
+            self._revoked.mkdir(exist_ok=True)
+            public.replace(target)
+            (self.folder / "bundles" / f"{client}.join").unlink(missing_ok=True)
+
+    def clients(self) -> PublicKeys:
+        """Return the keys of those who may join, by name."""
+        return {path.stem: _load_public(path) for path in sorted(self._clients.glob("*.pub"))}
+
+    def revoked(self) -> list[tuple[str, ec.EllipticCurvePublicKey]]:
+        """Return the names and keys that no longer may."""
+        return [(path.stem.rpartition(".")[0], _load_public(path)) for path in sorted(self._revoked.glob("*.pub"))]
+
+    @property
+    def _clients(self) -> Path:
+        return self.folder / "clients"
+
+    @property
+    def _revoked(self) -> Path:
+        return self.folder / "revoked"
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that nobody else on this machine may read, not even for a moment."""
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f"{path.name}.new")
+        draft.unlink(missing_ok=True)
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
+            file.write(content)
+        draft.replace(path)
+
+
+def _write_public(path: Path, content: bytes) -> None:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft = path.with_name(f"{path.name}.new")
+        draft.write_bytes(content)
+        draft.replace(path)
+
+
+def _certificate(
+    issuer: x509.Name,
+    alternatives: x509.SubjectAlternativeName | None,
+    key: ec.EllipticCurvePrivateKey,
+    signer: ec.EllipticCurvePrivateKey,
+    days: int,
+) -> x509.Certificate:
+    """Sign a certificate: the authority's own, or one for the names of a server."""
+    now = datetime.datetime.now(datetime.UTC)
+    is_authority = alternatives is None
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(issuer if is_authority else _name("server"))
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCKS_DIFFER)
+        .not_valid_after(now + datetime.timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+    )
+    if alternatives is not None:
+        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
+        builder = builder.add_extension(alternatives, critical=False).add_extension(usage, critical=False)
+    return builder.sign(signer, hashes.SHA384())
+
+
+def _alternative_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    if not HOST.fullmatch(host):
+        raise UserError(f"--host {host}: expected a host's name or address without a port, such as 192.168.0.10")
+    return x509.DNSName(host)
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = load_pem_private_key(_read(path), None)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} is not a private key: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UserError(f"{path} is not an elliptic-curve key, as `keys init` makes them")
+    return key
+
+
+def _load_public(path: Path) -> ec.EllipticCurvePublicKey:
+    try:
+        key = load_ssh_public_key(_read(path))
+    except ValueError as error:
+        raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
+    if not isinstance(key, ec.EllipticCurvePublicKey):
+        raise UserError(f"{path} is not an elliptic-curve key; make one with ssh-keygen -t ecdsa -b 384")
+    return key
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
