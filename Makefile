@@ -5,7 +5,9 @@ READY := .venv/.ready
 # Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
 
-.PHONY: demo test test-slow check bench format clean
+.PHONY: install demo test test-slow docker-test check bench format clean
+
+install: $(READY)  ## the programs, in .venv/bin
 
 demo: $(READY)  ## two federations of four client processes over gRPC, on handwritten digits; a table and a figure
 	@rm -rf runs/demo
@@ -19,11 +21,16 @@ test: $(READY)  ## the fast tests
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
-check: $(READY)  ## style, types, who imports whom
+docker-test: $(READY)  ## the compose federation, for real: needs a Docker engine, or root, dockerd and debootstrap
+	docker/test.sh
+
+check: $(READY)  ## style, types, who imports whom, the container files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint docker/Dockerfile
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose*.yaml
 
 bench: $(READY)  ## ratios that do not depend on the machine
 	$(BIN)/python -m bench

@@ -136,13 +136,14 @@ def run(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    go_on: options.GoOn = False,
 ) -> None:
     """Wait for the clients of an experiment, run it with them, and write the results.
 
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
     goes on where the run was, and ends as if nothing had happened.
     """
-    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
+    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output, go_on=go_on)
     address, opened = _door(keys, listen, insecure, trust_network)
     terms = Terms(
         minimum_clients=minimum_clients,
@@ -273,11 +274,15 @@ def list_command() -> None:
 
 
 def _begin(
-    experiment: str | None, settings: list[str], resume: Path | None, output: Path | None
+    experiment: str | None, settings: list[str], resume: Path | None, output: Path | None, *, go_on: bool = False
 ) -> tuple[RunFolder | None, Experiment]:
     """Return the folder of the run to go on with, if there is one, and the experiment."""
     if guard.interrupted is not None:
         experiment, settings, resume, output = None, [], guard.interrupted, None
+    if go_on and output is None and resume is None:
+        raise UserError("--go-on goes on with the run in --output DIR: say which")
+    if go_on and output is not None and RunFolder(output).is_begun:
+        resume, output = output, None
     if resume is None:
         if experiment is None:
             raise UserError("say which EXPERIMENT to run, or --resume RUN_DIR to go on with a run")

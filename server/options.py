@@ -27,6 +27,9 @@ Reach = Annotated[
 Resume = Annotated[
     Path | None, typer.Option(metavar="RUN_DIR", help="go on with a run that was interrupted, as it was begun")
 ]
+GoOn = Annotated[
+    bool, typer.Option("--go-on", help="go on with the run in --output, if one was begun there: for services")
+]
 PaperBits = Annotated[
     bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
 ]

@@ -35,7 +35,7 @@ class RunFolder:
     def create(cls, given: Path | None, experiment: Experiment, data_name: str) -> RunFolder:
         """Make the folder that --output names, or the next free one under runs/."""
         with writing(given or next_free(Path("runs"), experiment.name)) as path:
-            if (path / ROUNDS).exists():
+            if cls(path).is_begun:
                 raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
             path.mkdir(parents=True, exist_ok=True)
             (path / EXPERIMENT).write_text(f"# data: {data_name}\n{experiment.to_yaml()}", encoding="utf-8")
@@ -54,6 +54,11 @@ class RunFolder:
     def experiment_file(self) -> Path:
         """Return where the resolved experiment is."""
         return self.path / EXPERIMENT
+
+    @property
+    def is_begun(self) -> bool:
+        """Say whether there is a run in this folder."""
+        return (self.path / ROUNDS).is_file()
 
     @property
     def is_finished(self) -> bool:
