@@ -121,18 +121,20 @@ class HoldingServicer(FleetServicer):
         while True:
             seen = box.signals
             if box.takes_whole_messages and context.is_active() and (message := box.oldest()):
-                return self._whole(request, message)
+                return self._whole(request, message, context)
             response = super().PullMessages(request, context)
             if response.messages_list or self._office.closed:
                 return response
             if not box.wait_beyond(seen, end - time.monotonic()) or not context.is_active():
                 return response
 
-    def _whole(self, request: fleet_pb2.PullMessagesRequest, message: Message) -> fleet_pb2.PullMessagesResponse:
+    def _whole(
+        self, request: fleet_pb2.PullMessagesRequest, message: Message, context: grpc.ServicerContext
+    ) -> fleet_pb2.PullMessagesResponse:
         response = fleet_pb2.PullMessagesResponse(
             messages_list=[message_to_proto(message)], message_object_trees=[message_pb2.ObjectTree()]
         )
-        self._count(request.node.node_id, message.metadata.run_id, request, response)
+        self._count(request.node.node_id, message.metadata.run_id, request, response, context)
         return response
 
     def PushMessages(  # noqa: N802 - Flower's name
@@ -148,7 +150,7 @@ class HoldingServicer(FleetServicer):
         message = message_from_proto(request.messages_list[0])
         response = fleet_pb2.PushMessagesResponse(results={message.metadata.message_id: 0})
         # Counted first: with the last byte the round may be over.
-        self._count(request.node.node_id, message.metadata.run_id, request, response)
+        self._count(request.node.node_id, message.metadata.run_id, request, response, context)
         try:
             if not self._office.receive(message, request.node.node_id):
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
@@ -167,7 +169,7 @@ class HoldingServicer(FleetServicer):
             self._office.object_arrived(request.session_id, request.object_id)
             return response
         response = message_pb2.PushObjectResponse(stored=True)
-        self._count(request.node.node_id, request.run_id, request, response)
+        self._count(request.node.node_id, request.run_id, request, response, context)
         try:
             if not self._office.receive_piece(request.node.node_id, *place, request.object_content):
                 context.abort(grpc.StatusCode.FAILED_PRECONDITION, NOT_EXPECTED)
@@ -188,13 +190,28 @@ class HoldingServicer(FleetServicer):
         response = message_pb2.PullObjectResponse(
             object_found=True, object_available=True, object_content=piece(payload, number)
         )
-        self._count(request.node.node_id, request.run_id, request, response)
+        self._count(request.node.node_id, request.run_id, request, response, context)
         return response
 
-    def _count(self, node_id: int, run_id: int, request: ProtoMessage, response: ProtoMessage) -> None:
-        down, up = response.ByteSize(), request.ByteSize()
+    def _count(
+        self,
+        node_id: int,
+        run_id: int,
+        request: ProtoMessage,
+        response: ProtoMessage,
+        context: grpc.ServicerContext,
+    ) -> None:
+        down, up = response.ByteSize(), request.ByteSize() + _header_bytes(context)
         self.state_factory.state().store_traffic(run_id, bytes_sent=down, bytes_recv=up)
         self._office.count(node_id, down, up)
+
+
+def _header_bytes(context: grpc.ServicerContext) -> int:
+    """Return what the headers of a request took: a node signs each, and small messages are smaller than that."""
+    return sum(
+        len(key) + (len(value) if isinstance(value, str) else (4 * len(value) + 2) // 3)  # bytes go in base64
+        for key, value in context.invocation_metadata()
+    )
 
 
 def _piece_of(object_id: str) -> tuple[str, int] | None:

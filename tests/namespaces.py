@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -38,6 +39,14 @@ class Network:
 
     def heal(self, host: int) -> None:
         _ip("-n", self._switch, "link", "set", f"port{host}", "up")
+
+    def bytes_of(self, host: int) -> tuple[int, int]:
+        """Return what has crossed the link of a host so far: down, up."""
+        shown = subprocess.run(
+            ["ip", "-n", self._name(host), "-s", "-j", "link", "show", "eth0"], check=True, capture_output=True
+        )
+        counts = json.loads(shown.stdout)[0]["stats64"]
+        return counts["rx"]["bytes"], counts["tx"]["bytes"]
 
     def slow_down(self, host: int, kilobits_a_second: int) -> None:
         """Make the link of a host a slow one, both ways."""
