@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -134,9 +135,17 @@ def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
         return Message(work(), reply_to=message)
     except Exception as error:  # whatever it was, the server must hear that there will be no answer
         is_ours = isinstance(error, (UserError, MessageError))
-        if not is_ours:
-            traceback.print_exc()
-        return Message(Error(_code(error), str(error) if is_ours else repr(error)), reply_to=message)
+        if _is_out_of_memory(error):
+            reason = f"this client has not enough memory for that (see --memory-limit): {error}"
+        else:
+            reason = str(error) if is_ours else repr(error)
+            if not is_ours:
+                traceback.print_exc()
+        return Message(Error(_code(error), reason), reply_to=message)
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _code(error: Exception) -> int:

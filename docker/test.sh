@@ -20,6 +20,7 @@ compose() {
 
 clean_up() {
     status=$?
+    [ -z "${PIP_OPTIONS:-}" ] || rm -f docker/wheels/*.whl
     compose logs --no-color >"$work/federation.log" 2>&1 || true
     compose down --volumes --timeout 5 >"$work/down.log" 2>&1 || true
     if [ -n "$engine" ]; then kill "$engine"; wait "$engine" || true; fi

@@ -143,7 +143,12 @@ def run(
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
     goes on where the run was, and ends as if nothing had happened.
     """
-    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output, go_on=go_on)
+    if go_on:
+        if output is None or resume is not None:
+            raise UserError("--go-on goes on with the run in --output DIR: say which, and leave out --resume")
+        if RunFolder(output).is_begun:
+            resume, output = output, None
+    begun, chosen = _begin(experiment, _with_clients(settings, clients), resume, output)
     address, opened = _door(keys, listen, insecure, trust_network)
     terms = Terms(
         minimum_clients=minimum_clients,
@@ -274,15 +279,11 @@ def list_command() -> None:
 
 
 def _begin(
-    experiment: str | None, settings: list[str], resume: Path | None, output: Path | None, *, go_on: bool = False
+    experiment: str | None, settings: list[str], resume: Path | None, output: Path | None
 ) -> tuple[RunFolder | None, Experiment]:
     """Return the folder of the run to go on with, if there is one, and the experiment."""
     if guard.interrupted is not None:
         experiment, settings, resume, output = None, [], guard.interrupted, None
-    if go_on and output is None and resume is None:
-        raise UserError("--go-on goes on with the run in --output DIR: say which")
-    if go_on and output is not None and RunFolder(output).is_begun:
-        resume, output = output, None
     if resume is None:
         if experiment is None:
             raise UserError("say which EXPERIMENT to run, or --resume RUN_DIR to go on with a run")

@@ -55,6 +55,12 @@ class Network:
             command = ["tc", "-n", name, "qdisc", "add", "dev", device, "root", *limit]
             subprocess.run(command, check=True, capture_output=True)
 
+    def speed_up(self, host: int) -> None:
+        """Make the link of a host as it was."""
+        for name, device in ((self._name(host), "eth0"), (self._switch, f"port{host}")):
+            command = ["tc", "-n", name, "qdisc", "delete", "dev", device, "root"]
+            subprocess.run(command, check=True, capture_output=True)
+
     def set_up(self) -> None:
         _ip("netns", "add", self._switch)
         _ip("-n", self._switch, "link", "add", "bridge0", "type", "bridge")

@@ -1,0 +1,93 @@
+"""Devices differ: what a client may take of its machine and of its link, and what it leaves out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from client.app import _is_out_of_memory
+from client.node import Pace
+from client.round import Part, Participant, Station
+from common.errors import UserError
+from common.experiment import load_experiment
+from common.types import ServerState
+from common.wire import Order
+from strategies.hybrid import Hybrid
+
+SETTINGS = ["clients=2", "rounds=3", "schedule.period=4", "algorithm.density=0.1"]
+CPU = torch.device("cpu")
+
+
+def participant(algorithm: str, local_density: float | None) -> Participant:
+    experiment = load_experiment("digits", [*SETTINGS, f"algorithm.name={algorithm}"])
+    station = Station(
+        name="client-0", part=Part(0, 2), data=None, device=CPU, state_folder=None, local_density=local_density
+    )
+    return Participant.join(experiment, station, "run")
+
+
+def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> None:
+    experiment = load_experiment("digits", [*SETTINGS, "algorithm.name=hybrid"])
+    order = Order(plan=experiment.plan(2), counted=0, state=ServerState(model=torch.zeros(650)))
+    uploads = {density: participant("hybrid", density).train(order).upload.model for density in (0.15, 0.9, None)}
+    assert all(int(one.count_nonzero()) <= 65 for one in uploads.values())
+    assert not uploads[0.15].equal(uploads[0.9])
+    assert isinstance(experiment.algorithm, Hybrid)
+    as_declared = participant("hybrid", experiment.algorithm.local_density).train(order).upload.model
+    assert as_declared.equal(uploads[None])
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "density", "reason"),
+    [
+        ("sparse_proxskip", 0.3, "the server runs sparse_proxskip, whose local steps cannot be pruned more"),
+        ("hybrid", 0.05, "--local-density 0.05: local_density = 0.05 must be at least density = 0.1"),
+    ],
+)
+def test_a_local_density_that_cannot_be_is_refused(algorithm: str, density: float, reason: str) -> None:
+    with pytest.raises(UserError, match=reason):
+        participant(algorithm, density)
+
+
+def test_uploads_keep_their_pace() -> None:
+    pace = Pace(80.0)  # 10 bytes a millisecond
+    started = time.monotonic()
+    for _ in range(3):
+        pace.keep(1000)
+    assert time.monotonic() - started >= 0.3
+    unlimited, started = Pace(None), time.process_time()
+    unlimited.keep(10**9)
+    assert time.process_time() - started < 1
+
+
+def test_a_process_takes_no_more_memory_than_it_may() -> None:
+    program = (
+        "from common.device import limit_memory; limit_memory(300); import numpy\n"
+        "try: numpy.ones(10**9)\n"
+        "except MemoryError: print('no more than it may')"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert "no more than it may" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("allocate", [lambda: torch.empty(10**15), lambda: bytearray(10**15)])
+def test_too_little_memory_is_told_from_other_failures(allocate: Callable[[], object]) -> None:
+    with pytest.raises((RuntimeError, MemoryError)) as failure:
+        allocate()
+    assert _is_out_of_memory(failure.value)
+    assert not _is_out_of_memory(RuntimeError("something else"))
+
+
+def test_a_client_imports_nothing_of_the_server_nor_of_data_science() -> None:
+    program = (
+        "import sys, client.__main__, client.app, common.tasks.tabular\n"
+        "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL'}\n"
+        "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]", done.stdout
