@@ -11,21 +11,21 @@ PROOF_OF_NOTHING.check_hostname = False
 PROOF_OF_NOTHING.verify_mode = ssl.CERT_NONE
 
 
-def what_is_wrong(address: str, authority: bytes | None) -> str | None:
-    """Return why this client and the server at HOST:PORT will never understand each other; None where they may."""
+def what_is_wrong(address: str, host: str, authority: bytes | None) -> str | None:
+    """Return why this client and the server at an address, which must be `host`, will never understand each other."""
     try:
         if authority is None:
             return _wrong_in_the_clear(address)
-        return _wrong_with_tls(address, authority)
+        return _wrong_with_tls(address, host, authority)
     except OSError:  # it cannot be reached, which may change
         return None
 
 
-def _wrong_with_tls(address: str, authority: bytes) -> str | None:
+def _wrong_with_tls(address: str, host: str, authority: bytes) -> str | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=authority.decode())
     try:
-        _greet(address, context)
+        _greet(address, host, context)
     except ssl.SSLCertVerificationError as error:
         return (
             f"its certificate is not good for this join bundle: {error.verify_message}. Is it the right server? "
@@ -39,17 +39,16 @@ def _wrong_with_tls(address: str, authority: bytes) -> str | None:
 
 def _wrong_in_the_clear(address: str) -> str | None:
     try:
-        _greet(address, PROOF_OF_NOTHING)
+        _greet(address, "", PROOF_OF_NOTHING)
     except ssl.SSLError:
         return None
     return "it speaks TLS: join with a bundle, which its operator makes with `proxskip-server keys add`"
 
 
-def _greet(address: str, context: ssl.SSLContext) -> None:
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
+def _greet(address: str, host: str, context: ssl.SSLContext) -> None:
+    place, _, port = address.rpartition(":")
     with (
-        socket.create_connection((host, int(port)), SECONDS) as plain,
-        context.wrap_socket(plain, server_hostname=host),
+        socket.create_connection((place.strip("[]"), int(port)), SECONDS) as plain,
+        context.wrap_socket(plain, server_hostname=host or None),
     ):
         pass

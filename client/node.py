@@ -77,6 +77,7 @@ class Link:
     """How to reach the server, and who we are to it."""
 
     address: str
+    host: str  # that the server's certificate must name, also where it is reached by another way
     root_certificates: bytes | None  # None: no TLS
     private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
 
@@ -85,6 +86,7 @@ class Link:
         """Take what a join bundle says, but for the address where the server is reached by another way."""
         return cls(
             address=_checked(address or bundle.server),
+            host=_host(bundle.server),
             root_certificates=bundle.authority.encode(),
             private_key=bundle.private_key(),
         )
@@ -92,7 +94,7 @@ class Link:
     @classmethod
     def in_the_clear(cls, address: str) -> Link:
         """Talk to a server that takes anybody, for everybody on the way to read."""
-        return cls(address=_checked(address), root_certificates=None, private_key=None)
+        return cls(address=_checked(address), host=_host(address), root_certificates=None, private_key=None)
 
 
 class Connection:
@@ -403,17 +405,23 @@ class ResidentNode:
 
     def _unreachable(self, details: str) -> str:
         """Say that the server is not there; where that will not change, and we were never in, give up."""
-        wrong = None if self._has_joined else what_is_wrong(self._link.address, self._link.root_certificates)
+        link = self._link
+        wrong = None if self._has_joined else what_is_wrong(link.address, link.host, link.root_certificates)
         if wrong:
             raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
         return f"waiting for the server at {self._link.address} ({details})"
 
 
 def _channel(link: Link) -> grpc.Channel:
-    options = list(CHANNEL_OPTIONS)
+    options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
     if link.root_certificates is None:
         return grpc.insecure_channel(link.address, options)
+    options.append(("grpc.ssl_target_name_override", link.host))
     return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
+
+
+def _host(address: str) -> str:
+    return address.rpartition(":")[0].strip("[]")
 
 
 def _checked(address: str) -> str:

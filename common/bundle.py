@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 
@@ -34,6 +35,10 @@ class Bundle:
             found = None
         if not (isinstance(found, dict) and all(isinstance(found.get(key), str) for key in _KEYS)):
             raise UserError(f"{path} is not a join bundle, as `proxskip-server keys add NAME` makes them")
+        try:
+            x509.load_pem_x509_certificate(found["authority"].encode())
+        except ValueError:
+            raise UserError(f"{path} is damaged: its certificate cannot be read; ask for a new bundle") from None
         return cls(**{key: found[key] for key in _KEYS})
 
     def to_text(self) -> str:

@@ -29,7 +29,8 @@ class Admission:
         self._refused: set[bytes] = set()
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self.update()
+        self._complaint = ""
+        self._look()
 
     def start(self) -> None:
         """Look at the folder from now on, now and then."""
@@ -40,6 +41,16 @@ class Admission:
         self._over.set()
 
     def update(self) -> None:
+        """Look at the folder once; where a file in it cannot be read, all stays as it is."""
+        try:
+            self._look()
+            self._complaint = ""
+        except UserError as error:  # said once
+            if self._complaint != str(error):
+                self._complaint = str(error)
+                self._say(self._complaint)
+
+    def _look(self) -> None:
         """Take in new keys, put out those that are gone."""
         with self._lock:
             known = {public_key_to_bytes(key): name for name, key in self._keys.clients().items()}
@@ -69,7 +80,4 @@ class Admission:
 
     def _watch(self) -> None:
         while not self._over.wait(SECONDS_BETWEEN_LOOKS):
-            try:
-                self.update()
-            except UserError as error:  # a file that is half written, or gone in this moment: look again
-                self._say(str(error))
+            self.update()

@@ -6,7 +6,6 @@ import datetime
 import shutil
 import stat
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -168,23 +167,33 @@ def test_who_is_added_may_join_a_running_server_and_who_is_revoked_is_put_out(ke
         assert any("the key of client-1 was revoked: it is put out" in line for line in said)
 
 
-def wrong_server(make: Callable[[Path], Keys], reason: str, tmp_path: Path) -> None:
-    keys = make(tmp_path / "wrong")
+def test_a_server_at_another_address_than_its_certificate_names_is_refused(keys: Keys, tmp_path: Path) -> None:
     bundle = keys.add("client-0")
+    Keys.init(keys.folder, ["192.0.2.1"], 9092)
     with Fleet("127.0.0.1:0", keys, print) as fleet:
-        refused((str(bundle), "--server", fleet.address, "--partition", "0/2"), reason, tmp_path / "wrong.log")
+        arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
+        refused(arguments, "IP address mismatch", tmp_path / "wrong.log")
 
 
-def test_a_server_at_another_address_than_its_certificate_names_is_refused(tmp_path: Path) -> None:
-    wrong_server(lambda folder: Keys.init(folder, ["192.0.2.1"], 9092), "IP address mismatch", tmp_path)
+@pytest.mark.parametrize("host", ["192.0.2.1", "server.example"])
+def test_a_server_behind_a_tunnel_is_known_by_the_name_in_the_bundle(host: str, tmp_path: Path) -> None:
+    keys, log = Keys.init(tmp_path / "keys", [host], 9092), tmp_path / "client.log"
+    bundle = keys.add("client-0")
+    with (
+        Fleet("127.0.0.1:0", keys, print) as fleet,
+        client_process(str(bundle), "--server", fleet.address, "--partition", "0/2", log=log),
+    ):
+        wait_until(lambda: "joined the server" in log.read_text())
 
 
 def test_a_server_with_an_expired_certificate_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "SERVER_DAYS", -1)
     monkeypatch.setattr(keys_module, "CLOCKS_DIFFER", datetime.timedelta(days=2))
-    wrong_server(
-        lambda folder: _AnyTime(Keys.init(folder, ["127.0.0.1"], 9092).folder), "certificate has expired", tmp_path
-    )
+    keys = _AnyTime(Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092).folder)
+    bundle = keys.add("client-0")
+    with Fleet("127.0.0.1:0", keys, print) as fleet:
+        arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
+        refused(arguments, "certificate has expired", tmp_path / "wrong.log")
 
 
 def test_a_server_without_tls_is_refused_by_who_has_a_bundle(keys: Keys, tmp_path: Path) -> None:

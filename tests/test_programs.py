@@ -33,6 +33,7 @@ FIELDS = {
     "message_bytes_up",
     "message_bytes_down",
     "traffic_by_client",
+    "memory_by_client",
     "seconds_by_phase",
 }
 

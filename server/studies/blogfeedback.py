@@ -16,5 +16,5 @@ ENTRIES = (
     method("sparse_proxskip", "codec.precision=bfloat16", label="sparse_proxskip, bfloat16"),
 )
 TO_THE_END = Effort(local_steps=12_000, seeds=2)
-TO_THE_LEVELS = Effort(local_steps=12_000, seeds=2, evaluations=300)  # often, so that costs are exact
+TO_THE_LEVELS = Effort(local_steps=8_000, seeds=3, evaluations=200)  # often, so that costs are exact
 QUICK = Effort(local_steps=2_500, seeds=1, evaluations=40)
