@@ -36,6 +36,7 @@ def on_all_cores(
 ) -> Iterator[tuple[_Job, _Result]]:
     """Call a function for every job, in processes of one thread each; yield every result as soon as it is there."""
     workers = min(os.cpu_count() or 1, max(1, len(jobs)))
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # numpy's, read when a process starts
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
         futures = {pool.submit(function, job, data): job for job in jobs}
         for future in as_completed(futures):
