@@ -121,7 +121,7 @@ class Cell:
     """One number of a table: ours over the seeds, and the paper's."""
 
     seeds: Sequence[float]  # without those that did not get there
-    of: int  # how many seeds there were
+    of: int  # how many seeds there were; none where a method has no such number
     paper: float | None = None
 
     @property
@@ -137,7 +137,7 @@ class Cell:
     def text(self, digits: int) -> str:
         """Return mean and error, and how many seeds got there if not all."""
         if self.mean is None:
-            return MISSING
+            return MISSING if self.of else "-"
         error = "" if self.error is None else f" ± {self.error:.{digits}f}"
         some = "" if len(self.seeds) == self.of else f" ({len(self.seeds)} of {self.of})"
         return f"{self.mean:.{digits}f}{error}{some}"

@@ -72,7 +72,8 @@ def _end(runs: Sequence[Sequence[Sample]], quantity: Quantity, label: str, place
     ends = [quantity.scale * final(curve, quantity.key) for curve in runs]
     paper = (quantity.paper or {}).get(label, ())
     beside = paper[place] if place < len(paper) else None
-    return Cell([end for end in ends if math.isfinite(end)], len(ends), beside)
+    has_it = any(quantity.key in sample for curve in runs for sample in curve)
+    return Cell([end for end in ends if math.isfinite(end)], len(ends) if has_it else 0, beside)
 
 
 @dataclass(frozen=True, kw_only=True)
