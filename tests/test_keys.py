@@ -6,6 +6,8 @@ import datetime
 import shutil
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -92,9 +94,11 @@ class _AnyTime(Keys):
         return tuple((self.folder / name).read_bytes() for name in ("ca.crt", "server.crt", "server.key"))  # type: ignore[return-value]
 
 
-def refused(arguments: tuple[str, ...], reason: str, log: Path) -> None:
+@contextmanager
+def refused(arguments: tuple[str, ...], reason: str, log: Path) -> Iterator[None]:
     """Expect a client to give up at once, with one clear line."""
     with client_process(*arguments, log=log) as process:
+        yield
         assert process.wait(60) == 2, log.read_text()
     said = log.read_text()
     assert reason in said
@@ -116,10 +120,13 @@ def test_only_those_with_a_good_key_get_in(keys: Keys, tmp_path: Path) -> None:
     keys.revoke("client-3")
     with Fleet("127.0.0.1:0", keys, said.append) as fleet:
         at, part = ("--server", fleet.address), ("--partition", "0/2")
-        refused((str(unregistered), *at, *part), "it is not among the keys", tmp_path / "unregistered.log")
-        refused((str(kept), *at, *part), "the key of client-3 was revoked", tmp_path / "revoked.log")
-        refused((str(stranger), *at, *part), "its certificate is not good for this join bundle", tmp_path / "ca.log")
-        refused((fleet.address, "--insecure", *part), "it speaks TLS", tmp_path / "plain.log")
+        with (
+            refused((str(unregistered), *at, *part), "it is not among the keys", tmp_path / "unregistered.log"),
+            refused((str(kept), *at, *part), "the key of client-3 was revoked", tmp_path / "revoked.log"),
+            refused((str(stranger), *at, *part), "its certificate is not good for this", tmp_path / "ca.log"),
+            refused((fleet.address, "--insecure", *part), "it speaks TLS", tmp_path / "plain.log"),
+        ):
+            pass
         assert sum("its key is not one of ours" in line for line in said) == 1
         assert sum("the key of client-3 was revoked" in line for line in said) == 1
         with (
@@ -172,7 +179,8 @@ def test_a_server_at_another_address_than_its_certificate_names_is_refused(keys:
     Keys.init(keys.folder, ["192.0.2.1"], 9092)
     with Fleet("127.0.0.1:0", keys, print) as fleet:
         arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
-        refused(arguments, "IP address mismatch", tmp_path / "wrong.log")
+        with refused(arguments, "IP address mismatch", tmp_path / "wrong.log"):
+            pass
 
 
 @pytest.mark.parametrize("host", ["192.0.2.1", "server.example"])
@@ -193,11 +201,13 @@ def test_a_server_with_an_expired_certificate_is_refused(tmp_path: Path, monkeyp
     bundle = keys.add("client-0")
     with Fleet("127.0.0.1:0", keys, print) as fleet:
         arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
-        refused(arguments, "certificate has expired", tmp_path / "wrong.log")
+        with refused(arguments, "certificate has expired", tmp_path / "wrong.log"):
+            pass
 
 
 def test_a_server_without_tls_is_refused_by_who_has_a_bundle(keys: Keys, tmp_path: Path) -> None:
     bundle = keys.add("client-0")
     with Fleet("127.0.0.1:0") as fleet:
         arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
-        refused(arguments, "it does not speak TLS", tmp_path / "client.log")
+        with refused(arguments, "it does not speak TLS", tmp_path / "client.log"):
+            pass
