@@ -183,6 +183,8 @@ def _run(node: ResidentNode, over: threading.Event, failures: list[UserError]) -
         node.run()
     except UserError as error:
         failures.append(error)
+    except Exception as error:  # so that who started us hears of it
+        failures.append(UserError(f"something went wrong here: {error!r}"))
     finally:
         over.set()
 

@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from client.round import ForgottenError, Part, Participant, Station
 from common.device import choose_device
 from common.durable import NoRoomError
-from common.errors import UserError
+from common.errors import PrivateError, UserError
 from common.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.wire import (
     AUDIT,
@@ -42,9 +42,12 @@ def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> Cli
     """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
     app = ClientApp()
 
+    def answered(message: Message, work: Callable[[], RecordDict]) -> Message:
+        return _answered(message, work, say)
+
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: pack_introduction(participant_for(context).introduction))
+        return answered(message, lambda: pack_introduction(participant_for(context).introduction))
 
     @app.query(NOTICE)
     def notice(message: Message, context: Context) -> Message:
@@ -53,19 +56,19 @@ def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> Cli
 
     @app.query(AUDIT)
     def audit(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _audit(participant_for(context), message.content))
+        return answered(message, lambda: _audit(participant_for(context), message.content))
 
     @app.query(RECENTRE)
     def recentre(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _recentre(participant_for(context), message.content))
+        return answered(message, lambda: _recentre(participant_for(context), message.content))
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _train(participant_for(context), message.content))
+        return answered(message, lambda: _train(participant_for(context), message.content))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
-        return _answered(message, lambda: _evaluate(participant_for(context), message.content))
+        return answered(message, lambda: _evaluate(participant_for(context), message.content))
 
     return app
 
@@ -129,19 +132,25 @@ def default_name(part: Part | None) -> str:
     return socket.gethostname() if part is None else f"client-{part.index}"
 
 
-def _answered(message: Message, work: Callable[[], RecordDict]) -> Message:
+def _answered(message: Message, work: Callable[[], RecordDict], say: Callable[[str], None]) -> Message:
     """Reply with the work's result, or with what went wrong in one line."""
     try:
         return Message(work(), reply_to=message)
     except Exception as error:  # whatever it was, the server must hear that there will be no answer
-        is_ours = isinstance(error, (UserError, MessageError))
-        if _is_out_of_memory(error):
-            reason = f"this client has not enough memory for that (see --memory-limit): {error}"
-        else:
-            reason = str(error) if is_ours else repr(error)
-            if not is_ours:
-                traceback.print_exc()
-        return Message(Error(_code(error), reason), reply_to=message)
+        return Message(Error(_code(error), _reason(error, say)), reply_to=message)
+
+
+def _reason(error: Exception, say: Callable[[str], None]) -> str:
+    """Return what the server may know of an error; what may quote private data is for this machine's owner only."""
+    if isinstance(error, PrivateError):
+        say(str(error))
+        return error.public
+    if isinstance(error, (UserError, MessageError)):
+        return str(error)
+    if _is_out_of_memory(error):
+        return f"this client has not enough memory for that (see --memory-limit): {error}"
+    traceback.print_exc()
+    return f"an unexpected {type(error).__name__}; the client's log says more"
 
 
 def _is_out_of_memory(error: Exception) -> bool:

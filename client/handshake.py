@@ -17,7 +17,7 @@ def what_is_wrong(address: str, host: str, authority: bytes | None) -> str | Non
         if authority is None:
             return _wrong_in_the_clear(address)
         return _wrong_with_tls(address, host, authority)
-    except OSError:  # it cannot be reached, which may change
+    except (OSError, ValueError):  # it cannot be reached, which may change
         return None
 
 

@@ -395,6 +395,10 @@ class ResidentNode:
             return self._unreachable(details.rpartition("last error: ")[2])
         refused = code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
         # After we had joined it only means that the server was restarted, and does not know us yet.
+        if refused and "timestamp" in details:
+            return (
+                f"the server at {self._link.address} refuses this machine's clock, which differs from its own: set it"
+            )
         if refused and not joined and self._link.private_key is not None:
             raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
         if self._link.private_key is None and "authentication is enabled" in details:

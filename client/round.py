@@ -134,7 +134,7 @@ class Participant:
         """Return f_i at a model, and what the client's own held-out data says of it."""
         here = _on(state, self._device)
         loss = float(self._objective.loss(here.model, here.buffers))
-        held_out = self._problem.measure(here)[0] if isinstance(self._problem, OwnDataProblem) else Measured(0, {})
+        held_out = self._problem.measure(state)[0] if isinstance(self._problem, OwnDataProblem) else Measured(0, {})
         return Evaluation(loss=loss, held_out=held_out)
 
     def _settled(self, order: Order) -> ClientMemory:

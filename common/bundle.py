@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,5 +62,5 @@ class Bundle:
 def _block(value: str) -> str:
     """Return a value as YAML: several lines as a block, which keeps them as they are."""
     if "\n" not in value:
-        return f"{value}\n"
+        return f"{json.dumps(value)}\n"  # in quotes, so that no name is read as a number
     return "|\n" + "".join(f"  {line}\n" for line in value.splitlines())

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import UserError
+from common.errors import PrivateError, UserError
 
 KINDS = (".csv", ".parquet", ".npz")
-MISSING = ("", "na", "n/a", "nan", "null", "none", "?")
+BLANKS = ("", "na", "n/a", "nan", "null", "none", "?")
+NUMBERS, TEXTS = "biuf", "U"  # numpy's letters for kinds of arrays
 
 
 @dataclass(frozen=True)
@@ -26,17 +27,17 @@ class Column:
     name: str
     entries: NDArray[Any]
 
-    def is_missing(self) -> NDArray[np.bool_]:
-        """Say which entries are not there."""
-        if self.entries.dtype.kind in "biuf":
+    def is_blank(self) -> NDArray[np.bool_]:
+        """Say which entries are what people write where there is nothing."""
+        if self.entries.dtype.kind in NUMBERS:
             return np.isnan(self.entries.astype(np.float64))
-        return np.isin(np.char.lower(np.char.strip(self.entries)), MISSING)
+        return np.isin(np.char.lower(self.words()), BLANKS)
 
     def numbers(self) -> NDArray[np.float64]:
         """Return numbers, NaN where one is missing; refuse anything else."""
-        if self.entries.dtype.kind in "biuf":
+        if self.entries.dtype.kind in NUMBERS:
             return self.entries.astype(np.float64)
-        texts = np.where(self.is_missing(), "nan", self.entries)
+        texts = np.where(self.is_blank(), "nan", self.entries)
         try:
             return texts.astype(np.float64)
         except ValueError:
@@ -46,9 +47,12 @@ class Column:
         """Return what stands in the column, without the blanks around it."""
         return np.char.strip(self.entries.astype(np.str_))
 
-    def refuse(self, row: int, complaint: str) -> UserError:
-        """Return the error about one entry; rows are counted from 1, without the header."""
-        return UserError(f"{self.file}, row {row + 1}: {self.name} = {str(self.entries[row])!r} {complaint}")
+    def refuse(self, row: int, complaint: str) -> PrivateError:
+        """Return the error about one entry; rows are counted from 1, without the header and empty lines."""
+        return PrivateError(
+            f"{self.file}, row {row + 1}: {self.name} = {str(self.entries[row])!r} {complaint}",
+            public=f"its data does not fit the schema: column {self.name}, row {row + 1}; its log says more",
+        )
 
     def _number(self, row: int, text: str) -> float:
         try:
@@ -78,6 +82,8 @@ def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
     lengths = {len(entries) for entries in found.values()}
     if len(lengths) > 1:
         raise UserError(f"{file}: its columns have different lengths")
+    if not lengths or 0 in lengths:
+        raise UserError(f"{file} has no rows")
     return {name: Column(file, name, entries) for name, entries in found.items()}
 
 
@@ -87,11 +93,11 @@ def _read_csv(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         header = [name.strip() for name in next(rows, [])]
         places = [_place(file, name, header) for name in names]
         columns: list[list[str]] = [[] for _ in names]
-        for number, row in enumerate(rows, 1):
+        for number, row in enumerate(rows, 2):
             if not row:
                 continue
             if len(row) != len(header):
-                raise UserError(f"{file}, row {number}: {len(row)} entries where the header has {len(header)}")
+                raise UserError(f"{file}, line {number}: {len(row)} entries where the header has {len(header)}")
             for column, place in zip(columns, places, strict=True):
                 column.append(row[place])
     return {name: np.array(column, dtype=np.str_) for name, column in zip(names, columns, strict=True)}
@@ -101,14 +107,16 @@ def _read_npz(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     with np.load(file, allow_pickle=False) as arrays:
         found = {name: np.asarray(arrays[header]) for name in names for header in [_named(file, name, arrays.files)]}
     for name, entries in found.items():
-        if entries.ndim != 1:
-            raise UserError(f"{file}: {name} has {entries.ndim} dimensions; a column has one")
+        if entries.ndim != 1 or entries.dtype.kind not in NUMBERS + TEXTS:
+            raise UserError(
+                f"{file}: {name} is {entries.dtype} of {entries.ndim} dimensions; a column is numbers or text"
+            )
     return found
 
 
 def _read_parquet(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     try:
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException, parquet, types
     except ImportError:
         raise UserError(f"{file}: Parquet needs pyarrow: pip install 'sparse-proxskip[parquet]'") from None
     try:
@@ -116,12 +124,16 @@ def _read_parquet(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         table = parquet.read_table(file, columns=[_named(file, name, header) for name in names])
     except ArrowException as error:
         raise UserError(f"{file} cannot be read: {error}") from None
-    return {name: _plain(table.column(name).to_numpy()) for name in names}
+    columns = {name: table.column(name) for name in names}
+    for name, column in columns.items():
+        if types.is_dictionary(column.type):  # of which numpy would get another value in place of what is missing
+            columns[name] = column.cast(column.type.value_type)
+    return {name: _plain(column.to_numpy()) for name, column in columns.items()}
 
 
 def _plain(entries: NDArray[Any]) -> NDArray[Any]:
     """Return numbers as they are, and whatever else as text, empty where it is missing."""
-    if entries.dtype.kind in "biuf":
+    if entries.dtype.kind in NUMBERS:
         return entries
     return np.array(["" if entry is None else str(entry) for entry in entries], dtype=np.str_)
 
@@ -133,5 +145,10 @@ def _place(file: Path, name: str, header: Sequence[str]) -> int:
 def _named(file: Path, name: str, header: Sequence[str]) -> str:
     if name not in header:
         shown = ", ".join(header[:20]) + (", ..." if len(header) > 20 else "")
-        raise UserError(f"{file} has no column {name!r}, which the server's schema asks for; it has: {shown}")
+        raise PrivateError(
+            f"{file} has no column {name!r}, which the server's schema asks for; it has: {shown}",
+            public=f"its data does not fit the schema: there is no column {name}",
+        )
+    if header.count(name) > 1:
+        raise UserError(f"{file} has {header.count(name)} columns {name!r}")
     return name

@@ -45,6 +45,7 @@ _EXAMPLES = "examples"
 
 NOTICE = "notice"  # the kind of query that only says something
 LONGEST_NAME = 100
+LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
 
 AUDIT = "audit"  # the kind of query that asks for a control variate
@@ -255,9 +256,10 @@ def pack_evaluation(evaluation: Evaluation) -> RecordDict:
 def unpack_evaluation(content: RecordDict) -> Evaluation:
     """Read what `pack_evaluation` wrote."""
     numbers = dict(_record(content, _METRICS, MetricRecord))
-    if not (numbers.keys() >= {_LOSS, _EXAMPLES} and all(map(_is_number, numbers.values()))):
-        raise MessageError("an evaluation without a finite loss and its number of examples")
     means = {name: value for name, value in numbers.items() if isinstance(value, float)}
+    # What is squared and added up on the server must not overflow there.
+    if not (means.keys() >= {_LOSS, _EXAMPLES} and all(abs(value) < LARGEST_MEAN for value in means.values())):
+        raise MessageError("an evaluation without a loss and a number of examples within bounds")
     loss, examples = means.pop(_LOSS), means.pop(_EXAMPLES)
     if not 0 <= examples < MOST_EXAMPLES:
         raise MessageError(f"an evaluation of {examples:g} examples")

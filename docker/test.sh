@@ -8,6 +8,7 @@ cache=${CACHE:-$(pwd)/build/docker}
 work=$(mktemp -d)
 mkdir -p "$cache"
 engine=""
+copied=""
 export COMPOSE_PROJECT_NAME="proxskip-test-$$"
 export RUN="run-$$"
 
@@ -20,7 +21,7 @@ compose() {
 
 clean_up() {
     status=$?
-    [ -z "${PIP_OPTIONS:-}" ] || rm -f docker/wheels/*.whl
+    for one in $copied; do rm -f "docker/wheels/$one"; done
     compose logs --no-color >"$work/federation.log" 2>&1 || true
     compose down --volumes --timeout 5 >"$work/down.log" 2>&1 || true
     if [ -n "$engine" ]; then kill "$engine"; wait "$engine" || true; fi
@@ -58,7 +59,10 @@ if [ "$BASE_IMAGE" = proxskip-base ]; then
     wheels="$cache/wheels"
     python3 -m pip download --quiet --quiet --disable-pip-version-check --dest "$wheels" '.[data,parquet]' 'setuptools>=77' wheel
     rm -f "$wheels"/sparse_proxskip-*
-    cp "$wheels"/*.whl docker/wheels/
+    for one in "$wheels"/*.whl; do
+        [ -e "docker/wheels/$(basename "$one")" ] || copied="$copied $(basename "$one")"
+        cp "$one" docker/wheels/
+    done
 fi
 
 say "building"
@@ -69,7 +73,10 @@ say "running; a client, then the server is killed in mid-run"
 # Long enough that there is a middle, on any machine.
 export SERVER_OPTIONS="--set rounds=${ROUNDS:-400} --set schedule.period=64"
 compose up --detach
-container() { compose ps --quiet "$1"; }
+container() {
+    docker ps --all --quiet --filter "label=com.docker.compose.project=$COMPOSE_PROJECT_NAME" \
+        --filter "label=com.docker.compose.service=$1"
+}
 rounds() { docker exec "$(container server)" sh -c "wc -l < /runs/$RUN/rounds.jsonl" 2>/dev/null || echo 0; }
 wait_for_rounds() {
     for _ in $(seq 600); do [ "$(rounds)" -ge "$1" ] && return; sleep 0.5; done

@@ -324,7 +324,8 @@ def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: 
     opened = Keys.open(keys)
     if not opened.clients():
         raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
-    return listen or f"0.0.0.0:{opened.address.rpartition(':')[2]}", opened
+    everywhere = "[::]" if opened.address.startswith("[") else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
+    return listen or f"{everywhere}:{opened.address.rpartition(':')[2]}", opened
 
 
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:
@@ -361,8 +362,9 @@ def _conclude(problem: Problem, folder: RunFolder) -> None:
     how_much = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client by the paper's count"
     if up:
         how_much = f"{up / 1e3:.1f} kB up and {down / 1e3:.1f} kB down a client"
-    score = f"{problem.metric} {last.metrics[problem.metric]:.4f}"
-    _say(f"{problem.data_name}: {score} after {last.round} rounds and {how_much}")
+    score = last.metrics.get(problem.metric)
+    measured = "not measured" if score is None else f"{score:.4f}"
+    _say(f"{problem.data_name}: {problem.metric} {measured} after {last.round} rounds and {how_much}")
     _say(f"results: {folder.path}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable
 
@@ -26,11 +27,11 @@ class Admission:
         self._say = say
         self._nodes: dict[bytes, tuple[str, int]] = {}  # public key -> name, node
         self._revoked: dict[bytes, str] = {}
-        self._refused: set[bytes] = set()
+        self._refused: set[bytes] = set()  # digests of keys
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._complaint = ""
-        self._look()
+        self._complaints: list[str] = []
+        self.update()
 
     def start(self) -> None:
         """Look at the folder from now on, now and then."""
@@ -41,29 +42,34 @@ class Admission:
         self._over.set()
 
     def update(self) -> None:
-        """Look at the folder once; where a file in it cannot be read, all stays as it is."""
+        """Take in new keys, put out those that are gone; say once what cannot be read."""
+        complaints: list[str] = []
         try:
-            self._look()
-            self._complaint = ""
-        except UserError as error:  # said once
-            if self._complaint != str(error):
-                self._complaint = str(error)
-                self._say(self._complaint)
+            self._look(complaints.append)
+        except UserError as error:  # without the folder all stays as it is
+            complaints.append(str(error))
+        for complaint in complaints:
+            if complaint not in self._complaints:
+                self._say(complaint)
+        self._complaints = complaints
 
-    def _look(self) -> None:
-        """Take in new keys, put out those that are gone."""
+    def _look(self, complain: Callable[[str], None]) -> None:
         with self._lock:
-            known = {public_key_to_bytes(key): name for name, key in self._keys.clients().items()}
-            self._revoked = {public_key_to_bytes(key): name for name, key in self._keys.revoked()}
-            for key in known.keys() - self._nodes.keys() - self._revoked.keys():
-                node = self._state.create_node(
-                    NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_SECONDS, name=known[key]
-                )
-                self._nodes[key] = known[key], node
+            known = {public_key_to_bytes(key): name for name, key in self._keys.clients(complain).items()}
+            self._revoked = {public_key_to_bytes(key): name for name, key in self._keys.revoked(complain)}
             for key in self._nodes.keys() - known.keys():
                 name, node = self._nodes.pop(key)
                 self._state.delete_node(NOOP_FLWR_AID, node)
                 self._say(f"the key of {name} was revoked: it is put out, and let in no more")
+            for key in known.keys() - self._nodes.keys() - self._revoked.keys():
+                try:
+                    node = self._state.create_node(
+                        NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_SECONDS, name=known[key]
+                    )
+                except ValueError:  # Flower takes a key that was put out no more
+                    complain(f"the key of {known[key]} was away for a while: start the server again to let it in")
+                else:
+                    self._nodes[key] = known[key], node
 
     def name_of(self, node: int) -> str:
         """Return the name that goes with a node's key; nothing for a node that may not be here."""
@@ -73,8 +79,9 @@ class Admission:
         """Say why a key is not let in: to the operator once, to its owner each time."""
         name = self._revoked.get(key)
         why = "it is not among the keys of this federation" if name is None else f"the key of {name} was revoked"
-        if key not in self._refused and len(self._refused) < MOST_REMEMBERED:
-            self._refused.add(key)
+        digest = hashlib.sha256(key).digest()
+        if digest not in self._refused and len(self._refused) < MOST_REMEMBERED:
+            self._refused.add(digest)
             self._say(f"refused a client at {peer}: {'its key is not one of ours' if name is None else why}")
         return why
 

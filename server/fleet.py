@@ -25,7 +25,7 @@ import grpc
 from flwr.app import Error, Message, RecordDict
 from flwr.app.message import make_message, remove_content_from_message
 from flwr.cli.build import build_fab_from_files
-from flwr.common.constant import NOOP_FLWR_AID, SUPERLINK_NODE_ID, ErrorCode, SubStatus
+from flwr.common.constant import NOOP_FLWR_AID, PUBLIC_KEY_HEADER, SUPERLINK_NODE_ID, ErrorCode, SubStatus
 from flwr.common.serde import message_from_proto, message_to_proto
 from flwr.proto import fleet_pb2, message_pb2
 from flwr.proto.fleet_pb2_grpc import add_FleetServicer_to_server
@@ -91,6 +91,7 @@ class HoldingServicer(FleetServicer):
         self, request: fleet_pb2.RegisterNodeFleetRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.RegisterNodeFleetResponse:
         """Take in a node that brings a key of its own making, where anybody may join."""
+        _require_own_key(request.public_key, context)
         if self._admission is not None:
             self._admission.refuse(request.public_key, context.peer())
         return super().RegisterNode(request, context)
@@ -99,6 +100,7 @@ class HoldingServicer(FleetServicer):
         self, request: fleet_pb2.ActivateNodeRequest, context: grpc.ServicerContext
     ) -> fleet_pb2.ActivateNodeResponse:
         """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one in use."""
+        _require_own_key(request.public_key, context)
         state = self.state_factory.state()
         node_id = state.get_node_id_by_public_key(request.public_key)
         if node_id is None and self._admission is not None:
@@ -204,6 +206,12 @@ class HoldingServicer(FleetServicer):
         down, up = response.ByteSize(), request.ByteSize() + _header_bytes(context)
         self.state_factory.state().store_traffic(run_id, bytes_sent=down, bytes_recv=up)
         self._office.count(node_id, down, up)
+
+
+def _require_own_key(public_key: bytes, context: grpc.ServicerContext) -> None:
+    """Refuse a node that speaks of another key than the one it signs with, which is all that Flower has checked."""
+    if dict(context.invocation_metadata()).get(PUBLIC_KEY_HEADER) != public_key:
+        context.abort(grpc.StatusCode.UNAUTHENTICATED, "the request is not signed with the key that it is about")
 
 
 def _header_bytes(context: grpc.ServicerContext) -> int:

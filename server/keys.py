@@ -18,11 +18,12 @@ import datetime
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -47,6 +48,7 @@ HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
 PublicKeys = dict[str, ec.EllipticCurvePublicKey]
+Complain = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,8 @@ class Keys:
         if (folder / "ca.crt").exists():
             authority_key = _load_private(authority_key_file)
             authority = x509.load_pem_x509_certificate(_read(folder / "ca.crt"))
+            if authority.public_key() != authority_key.public_key():
+                raise UserError(f"{authority_key_file} is not the key of {folder / 'ca.crt'}, an authority of your own")
         else:
             authority_key = ec.generate_private_key(ec.SECP384R1())
             authority = _certificate(_name("federation"), None, authority_key, authority_key, AUTHORITY_DAYS)
@@ -139,13 +143,15 @@ class Keys:
             public.replace(target)
             (self.folder / "bundles" / f"{client}.join").unlink(missing_ok=True)
 
-    def clients(self) -> PublicKeys:
-        """Return the keys of those who may join, by name."""
-        return {path.stem: _load_public(path) for path in sorted(self._clients.glob("*.pub"))}
+    def clients(self, complain: Complain | None = None) -> PublicKeys:
+        """Return the keys of those who may join, by name; refuse, or complain of, what is no key."""
+        if not self._clients.is_dir():
+            raise UserError(f"there is no folder {self._clients}")
+        return dict(_load_all(self._clients, complain))
 
-    def revoked(self) -> list[tuple[str, ec.EllipticCurvePublicKey]]:
+    def revoked(self, complain: Complain | None = None) -> list[tuple[str, ec.EllipticCurvePublicKey]]:
         """Return the names and keys that no longer may."""
-        return [(path.stem.rpartition(".")[0], _load_public(path)) for path in sorted(self._revoked.glob("*.pub"))]
+        return [(name.rpartition(".")[0], key) for name, key in _load_all(self._revoked, complain)]
 
     @property
     def _clients(self) -> Path:
@@ -231,10 +237,20 @@ def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def _load_all(folder: Path, complain: Complain | None) -> Iterator[tuple[str, ec.EllipticCurvePublicKey]]:
+    for path in sorted(folder.glob("*.pub")):
+        try:
+            yield path.stem, _load_public(path)
+        except UserError as error:
+            if complain is None:
+                raise
+            complain(str(error))
+
+
 def _load_public(path: Path) -> ec.EllipticCurvePublicKey:
     try:
         key = load_ssh_public_key(_read(path))
-    except ValueError as error:
+    except (ValueError, UnsupportedAlgorithm) as error:
         raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise UserError(f"{path} is not an elliptic-curve key; make one with ssh-keygen -t ecdsa -b 384")

@@ -8,17 +8,25 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 from cryptography import x509
+from flwr.proto import fleet_pb2
+from flwr.server.superlink.linkstate import LinkState
+from flwr.supercore.constant import FLWR_IN_MEMORY_DB_NAME
+from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
 from client.app import make_app, participant_of
-from client.node import Link, ResidentNode
+from client.node import Connection, Link, ResidentNode
 from common.bundle import Bundle
 from common.errors import UserError
 from common.experiment import load_experiment
 from server import keys as keys_module
+from server.admission import Admission
 from server.fleet import Fleet
 from server.keys import Keys
 from tests.processes import client_process, deploy, wait_until
@@ -27,6 +35,10 @@ from tests.processes import client_process, deploy, wait_until
 @pytest.fixture
 def keys(tmp_path: Path) -> Keys:
     return Keys.init(tmp_path / "keys", ["127.0.0.1", "server.example"], 9092)
+
+
+def link_state() -> LinkState:
+    return get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())[1].state()
 
 
 def mode_of(path: Path) -> int:
@@ -71,6 +83,51 @@ def test_a_revoked_name_can_get_a_new_key(keys: Keys) -> None:
     assert revoked == [old.private_key().public_key(), new.private_key().public_key()]
     with pytest.raises(UserError, match="no key of client-0"):
         keys.revoke("client-0")
+
+
+@pytest.mark.parametrize("name", ["1", "yes", "null", "2024-01-01"])
+def test_a_name_that_yaml_would_read_as_something_else_stays_a_name(keys: Keys, name: str) -> None:
+    assert Bundle.read(keys.add(name)).client == name
+
+
+def test_a_bundle_for_a_server_at_an_ipv6_address(tmp_path: Path) -> None:
+    assert Bundle.read(Keys.init(tmp_path, ["::1"], 9092).add("a")).server == "[::1]:9092"
+
+
+def test_a_file_that_is_no_key_does_not_stop_revocations(keys: Keys) -> None:
+    said: list[str] = []
+    keys.add("client-0")
+    keys.add("client-1")
+    admission = Admission(link_state(), keys, said.append)
+    (keys.folder / "clients" / "broken.pub").write_text("no key")
+    keys.revoke("client-0")
+    admission.update()
+    admission.update()
+    assert len(said) == 2
+    assert any("broken.pub is not a public key" in line for line in said)
+    assert any("the key of client-0 was revoked" in line for line in said)
+
+
+def test_without_its_folder_the_server_puts_nobody_out(keys: Keys) -> None:
+    said: list[str] = []
+    keys.add("client-0")
+    admission = Admission(link_state(), keys, said.append)
+    (keys.folder / "clients").rename(keys.folder / "elsewhere")
+    admission.update()
+    assert said == [f"there is no folder {keys.folder / 'clients'}"]
+
+
+def test_nobody_can_speak_for_a_key_that_it_does_not_sign_with(keys: Keys) -> None:
+    """A stranger who knows a client's public key, which is no secret, cannot take its place."""
+    victim = public_key_to_bytes(Bundle.read(keys.add("client-0")).private_key().public_key())
+    own = Bundle.read(Keys.init(keys.folder.parent / "foreign", ["127.0.0.1"], 1).add("stranger"))
+    with Fleet("127.0.0.1:0", keys, print) as fleet:
+        link = Link.of_bundle(replace(own, authority=(keys.folder / "ca.crt").read_text()), fleet.address)
+        connection = Connection(link)
+        request = fleet_pb2.ActivateNodeRequest(public_key=victim, heartbeat_interval=30)
+        with pytest.raises(grpc.RpcError, match="not signed with the key that it is about"):
+            connection._ask("ActivateNode", request)
+        connection.close()
 
 
 @pytest.mark.parametrize("name", ["", "../x", "a b", "-x", "a" * 101])

@@ -11,11 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
+import pyarrow
 import pytest
 import torch
 import yaml
+from PIL import Image
+from pyarrow import parquet
 from safetensors.numpy import load_file
 
+from client.app import _reason
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import Experiment, load_experiment
@@ -62,6 +66,31 @@ def test_missing_entries_are_refused_or_zero_or_zero_and_indicated(tmp_path: Pat
     assert features_of(tabular(missing="indicate"), text, tmp_path)[0] == [[0.5, 0, 0, 1, 0, 1], [0, 1, 0, 0, 1, 1]]
 
 
+def test_a_value_that_the_schema_names_is_not_missing_whatever_it_looks_like(tmp_path: Path) -> None:
+    task = tabular(columns={"pain": "none | mild | ?"}, classes="none | ill", target="state")
+    features, labels = features_of(task, "pain,state\nnone,ill\n?,none\n", tmp_path)
+    assert features == [[1, 0, 0, 1], [0, 0, 1, 1]]
+    assert labels == [1, 0]
+
+
+def test_what_is_missing_in_a_parquet_category_is_missing(tmp_path: Path) -> None:
+    smoker = pyarrow.array(["no", "yes", None]).dictionary_encode()
+    columns = {"age": [1, 2, 3], "smoker": smoker, "cost": [1.0, 2.0, 3.0]}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "x.parquet")
+    with pytest.raises(UserError, match="row 3: smoker = '' is missing"):
+        tabular().problem([ClientFiles("a", tmp_path / "x.parquet")], clients=1, seed=0, device=CPU)
+
+
+def test_the_server_is_told_where_data_does_not_fit_and_not_what_it_is(tmp_path: Path) -> None:
+    heard: list[str] = []
+    with pytest.raises(UserError) as failure:
+        features_of(tabular(), "age,smoker,cost\n60,Jane Doe,1\n", tmp_path)
+    told = _reason(failure.value, heard.append)
+    assert told == "its data does not fit the schema: column smoker, row 1; its log says more"
+    assert "Jane Doe" in heard[0]
+    assert "Jane" not in _reason(KeyError("Jane Doe"), heard.append)
+
+
 def test_softmax_numbers_the_classes_as_declared(tmp_path: Path) -> None:
     task = tabular(classes="low | high", target="risk")
     assert features_of(task, "age,smoker,risk\n60,yes,high\n30,no,low\n", tmp_path)[1] == [1, 0]
@@ -76,7 +105,10 @@ def test_softmax_numbers_the_classes_as_declared(tmp_path: Path) -> None:
         ("age,smoker,cost\n60,yes,inf\n", "row 1: cost = 'inf' is not a finite number"),
         ("age,smoker,cost\n60,yes,\n", "row 1: cost = '' is missing, and it is what is to be learned"),
         ("age,cost\n60,1\n", "has no column 'smoker', which the server's schema asks for; it has: age, cost"),
-        ("age,smoker,cost\n60,yes,1\n60,yes\n", "row 2: 2 entries where the header has 3"),
+        ("age,smoker,cost\n60,yes,1\n60,yes\n", "line 3: 2 entries where the header has 3"),
+        ("age,smoker,cost\n60,yes,1\n-nan,no,2\n", "row 2: age = '-nan' is missing"),
+        ("age,smoker,age,cost\n60,yes,61,1\n", "has 2 columns 'age'"),
+        ("age,smoker,cost\n", "has no rows"),
         ("", "has no column 'age'"),
     ],
 )
@@ -240,6 +272,13 @@ def experiment_of_shelters() -> Experiment:
         "schedule: {period: 2}\n"
     )
     return load_experiment(text)
+
+
+def test_pictures_of_16_bits_are_refused_not_cut_off(tmp_path: Path) -> None:
+    small_data.write_image_folder(tmp_path, clients=2)
+    Image.fromarray(np.arange(64, dtype=np.uint16).reshape(8, 8) * 1000).save(tmp_path / "shelter-0" / "cat" / "8.png")
+    with pytest.raises(UserError, match=r"8.png .* more than 8 bits"):
+        experiment_of_shelters().task.load(DataFolder(tmp_path, may_download=False), clients=2, seed=0, device=CPU)
 
 
 def test_a_folder_that_is_no_class_and_a_file_that_is_no_image_are_refused(tmp_path: Path) -> None:

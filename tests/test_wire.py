@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from common import wire
 from common.experiment import load_experiment
+from common.task import Measured
 from common.types import Entries, PeakMemory, RoundPlan, ServerState, Upload
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
@@ -96,3 +97,23 @@ def test_a_small_payload_goes_whole() -> None:
     assert not wire.Assembly(first).missing
     assert wire.unpack_order(wire.Assembly(first).content(), like=STATE).state.model.equal(STATE.model)
     assert wire.payload_bytes(first) == len(data)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"loss": 1.0},
+        {"loss": 1.0, "examples": -1.0},
+        {"loss": 1.0, "examples": 1e30},
+        {"loss": float("nan"), "examples": 1.0},
+        {"loss": 1.0, "examples": 1.0, "target": 1e200},
+    ],
+)
+def test_an_evaluation_beyond_all_bounds_is_refused(numbers: dict[str, float]) -> None:
+    with pytest.raises(wire.MessageError, match="an evaluation"):
+        wire.unpack_evaluation(RecordDict({"metrics": MetricRecord(dict(numbers))}))
+
+
+def test_an_evaluation_comes_back() -> None:
+    evaluation = wire.Evaluation(loss=0.5, held_out=Measured(7, {"test_accuracy": 0.25}))
+    assert wire.unpack_evaluation(wire.pack_evaluation(evaluation)) == evaluation

@@ -60,8 +60,10 @@ class ImageFolder(OwnDataTask):
         for file, label in self._files(path):
             try:
                 with Image.open(file) as image:
+                    if image.mode.startswith(("I", "F")):  # which a conversion would cut off at 255
+                        raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it first")
                     pixels.append(_square(image.convert("RGB"), self.image_size))
-            except (OSError, UnidentifiedImageError, ValueError) as error:
+            except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
                 raise UserError(f"{file} cannot be read as an image: {error}") from None
             labels.append(label)
         if not pixels:

@@ -4,7 +4,7 @@ The schema says what a column may hold, so that all clients scale alike and nobo
 
     columns:
       age: 0..120             # a number, and its range
-      smoker: no | yes | ?    # a category, and its values
+      smoker: no | yes        # a category, and its values
 
 A client whose files do not fit refuses to take part, and names the column and the row. Its loss is
 
@@ -54,6 +54,10 @@ class Number:
             scaled = numbers / (max(abs(self.low), abs(self.high)) or 1.0)
         return np.where(np.isnan(scaled), 0.0, scaled)[:, None]
 
+    def missing(self, column: Column) -> NDArray[np.bool_]:
+        """Say where there is no number."""
+        return np.isnan(column.numbers())
+
     @property
     def size(self) -> int:
         """Return how many features it makes."""
@@ -73,12 +77,19 @@ class Category:
 
     def codes(self, column: Column) -> NDArray[np.int64]:
         """Return the place of each entry among the values; -1 where it is missing."""
-        words = column.words()
-        matches = words[:, None] == np.array(self.values)[None, :]
-        unknown = np.flatnonzero(~matches.any(1) & ~column.is_missing())
+        matches = self._matches(column)
+        unknown = np.flatnonzero(~matches.any(1) & ~column.is_blank())
         if unknown.size:
             raise column.refuse(int(unknown[0]), f"is none of its values in the schema, {' | '.join(self.values)}")
         return np.where(matches.any(1), matches.argmax(1), -1)
+
+    def missing(self, column: Column) -> NDArray[np.bool_]:
+        """Say where there is nothing; a value that the schema names is never nothing, whatever it looks like."""
+        return column.is_blank() & ~self._matches(column).any(1)
+
+    def _matches(self, column: Column) -> NDArray[np.bool_]:
+        matches: NDArray[np.bool_] = column.words()[:, None] == np.array(self.values)[None, :]
+        return matches
 
     @property
     def size(self) -> int:
@@ -166,16 +177,17 @@ class Tabular(OwnDataTask):
         """Return features, with the constant 1, and targets."""
         blocks = []
         for name, kind in self.kinds.items():
-            missing = table[name].is_missing()
+            missing = kind.missing(table[name])
             if self.missing == "refuse" and missing.any():
                 raise table[name].refuse(int(missing.argmax()), "is missing; the task's `missing` could allow that")
             blocks.append(kind.features(table[name], self.scaling))
             if self.missing == "indicate":
                 blocks.append(missing.astype(np.float64)[:, None])
         target = table[self.target]
-        if target.is_missing().any():
-            raise target.refuse(int(target.is_missing().argmax()), "is missing, and it is what is to be learned")
         targets = target.numbers() if self.labels is None else self.labels.codes(target).astype(np.float64)
+        missing = np.isnan(targets) | ((targets < 0) & (self.labels is not None))
+        if missing.any():
+            raise target.refuse(int(missing.argmax()), "is missing, and it is what is to be learned")
         if np.isinf(targets).any():
             raise target.refuse(int(np.isinf(targets).argmax()), "is not a finite number")
         return np.hstack([*blocks, np.ones((len(targets), 1))]), targets
