@@ -69,6 +69,7 @@ def test_a_resnet18_federates_and_its_bytes_are_as_counted(tmp_path: Path, monke
         assert record.payload_bytes_up == sum(one.payload_bytes_up or 0 for one in record.traffic_by_client.values())
         assert record.message_bytes_up is not None
         assert record.message_bytes_down is not None
-        assert record.payload_bytes_up < record.message_bytes_up < 1.001 * record.payload_bytes_up
+        # The model comes down in pieces of 1 MB, each of which is asked for with headers of 0.7 kB.
+        assert record.payload_bytes_up < record.message_bytes_up < 1.01 * record.payload_bytes_up
         assert record.payload_bytes_down is not None
         assert record.payload_bytes_down < record.message_bytes_down < 1.001 * record.payload_bytes_down
