@@ -32,7 +32,8 @@ def add(client_names: options.ClientNames, keys: options.InKeys = KEYS) -> None:
     opened = Keys.open(keys)
     for name in client_names:
         path = opened.add(name)
-        typer.echo(f"{name}: hand over {path}, in secret, then delete it here; there: proxskip-client join {path.name}")
+        typer.echo(f"{name}: hand over {path}, in secret, then delete it here")
+    typer.echo("there: proxskip-client join NAME.join --state DIR, with --data PATH (its own data) or --partition I/N")
 
 
 @app.command("list")
