@@ -90,7 +90,7 @@ def join(
         "device": device,
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
-        "local-density": local_density or 0.0,
+        "local-density": "" if local_density is None else local_density,
     }
     nodes = []
     for part in parts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -42,8 +43,7 @@ def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> Cli
     """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
     app = ClientApp()
 
-    def answered(message: Message, work: Callable[[], RecordDict]) -> Message:
-        return _answered(message, work, say)
+    answered = partial(_answered, say)
 
     @app.query()
     def introduce(message: Message, context: Context) -> Message:
@@ -103,7 +103,7 @@ def participant_of(context: Context) -> Participant:
         device=choose_device(str(node.get("device") or "auto")),
         state_folder=Path(state) if state else None,
         wait_for_disk=not node.get("forget-on-power-loss"),
-        local_density=float(node.get("local-density") or 0) or None,
+        local_density=None if node.get("local-density", "") == "" else float(node["local-density"]),
     )
     run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)
@@ -132,7 +132,7 @@ def default_name(part: Part | None) -> str:
     return socket.gethostname() if part is None else f"client-{part.index}"
 
 
-def _answered(message: Message, work: Callable[[], RecordDict], say: Callable[[str], None]) -> Message:
+def _answered(say: Callable[[str], None], message: Message, work: Callable[[], RecordDict]) -> Message:
     """Reply with the work's result, or with what went wrong in one line."""
     try:
         return Message(work(), reply_to=message)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import socket
 import ssl
 
+from common.address import host_and_port
+
 SECONDS = 5.0
 PROOF_OF_NOTHING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # only to see whether somebody speaks TLS at all
 PROOF_OF_NOTHING.check_hostname = False
@@ -46,9 +48,9 @@ def _wrong_in_the_clear(address: str) -> str | None:
 
 
 def _greet(address: str, host: str, context: ssl.SSLContext) -> None:
-    place, _, port = address.rpartition(":")
+    place, port = host_and_port(address)
     with (
-        socket.create_connection((place.strip("[]"), int(port)), SECONDS) as plain,
+        socket.create_connection((place, int(port)), SECONDS) as plain,
         context.wrap_socket(plain, server_hostname=host or None),
     ):
         pass

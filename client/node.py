@@ -54,6 +54,7 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from client.handshake import what_is_wrong
+from common.address import host_and_port
 from common.bundle import Bundle
 from common.durable import NoRoomError
 from common.errors import UserError
@@ -86,7 +87,7 @@ class Link:
         """Take what a join bundle says, but for the address where the server is reached by another way."""
         return cls(
             address=_checked(address or bundle.server),
-            host=_host(bundle.server),
+            host=host_and_port(bundle.server)[0],
             root_certificates=bundle.authority.encode(),
             private_key=bundle.private_key(),
         )
@@ -94,7 +95,7 @@ class Link:
     @classmethod
     def in_the_clear(cls, address: str) -> Link:
         """Talk to a server that takes anybody, for everybody on the way to read."""
-        return cls(address=_checked(address), host=_host(address), root_certificates=None, private_key=None)
+        return cls(address=_checked(address), host=host_and_port(address)[0], root_certificates=None, private_key=None)
 
 
 class Connection:
@@ -278,13 +279,11 @@ class Pace:
 
     def __init__(self, kilobits_a_second: float | None) -> None:
         self._seconds_a_byte = 8 / (1000 * kilobits_a_second) if kilobits_a_second else 0.0
-        self._free_at = 0.0
 
     def keep(self, sent_bytes: int) -> None:
-        """Wait as long as what was just sent may take, counted from when it could have begun."""
-        now = time.monotonic()
-        self._free_at = max(self._free_at, now) + sent_bytes * self._seconds_a_byte
-        time.sleep(self._free_at - now)
+        """Wait as long as what was just sent may take."""
+        if self._seconds_a_byte:
+            time.sleep(sent_bytes * self._seconds_a_byte)
 
 
 class NodeStoppedError(Exception):
@@ -394,11 +393,11 @@ class ResidentNode:
         if code is grpc.StatusCode.UNAVAILABLE:
             return self._unreachable(details.rpartition("last error: ")[2])
         refused = code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-        # After we had joined it only means that the server was restarted, and does not know us yet.
         if refused and "timestamp" in details:
             return (
                 f"the server at {self._link.address} refuses this machine's clock, which differs from its own: set it"
             )
+        # After we had joined it only means that the server was restarted, and does not know us yet.
         if refused and not joined and self._link.private_key is not None:
             raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
         if self._link.private_key is None and "authentication is enabled" in details:
@@ -412,8 +411,8 @@ class ResidentNode:
         link = self._link
         wrong = None if self._has_joined else what_is_wrong(link.address, link.host, link.root_certificates)
         if wrong:
-            raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
-        return f"waiting for the server at {self._link.address} ({details})"
+            raise UserError(f"cannot join the server at {link.address}: {wrong}")
+        return f"waiting for the server at {link.address} ({details})"
 
 
 def _channel(link: Link) -> grpc.Channel:
@@ -424,12 +423,8 @@ def _channel(link: Link) -> grpc.Channel:
     return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
 
 
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
-
-
 def _checked(address: str) -> str:
-    host, _, port = address.rpartition(":")
+    host, port = host_and_port(address)
     if not host or not port.isdecimal():
         raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
     return address

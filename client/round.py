@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -175,7 +175,7 @@ def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:
     """Return the method as this device can run it."""
     if local_density is None:
         return algorithm
-    if "local_density" not in {field.name for field in fields(algorithm)}:
+    if not algorithm.has_option("local_density"):
         name = plugins.name_of(Algorithm.plugin_package, type(algorithm))
         raise UserError(f"--local-density: the server runs {name}, whose local steps cannot be pruned more; hybrid can")
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
 import torch
@@ -56,6 +56,11 @@ class Algorithm(ABC):
         """Say with `class Name(Base, dense=True)` that a method never prunes; its subclasses do unless they say so."""
         super().__init_subclass__()
         cls.is_dense = dense
+
+    @classmethod
+    def has_option(cls, name: str) -> bool:
+        """Say whether this method takes an option of that name."""
+        return name in {field.name for field in fields(cls)}
 
     def __post_init__(self) -> None:
         if self.is_dense:

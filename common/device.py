@@ -29,14 +29,14 @@ def limit_memory(megabytes: int) -> None:
         raise UserError("--memory-limit: this system cannot do that")
     import resource
 
-    resource.setrlimit(resource.RLIMIT_DATA, (megabytes << 20, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    resource.setrlimit(resource.RLIMIT_DATA, (megabytes * MEGABYTE, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
 def peak_memory(device: torch.device) -> PeakMemory:
     """Return the most that this process has taken so far, here and on its GPU."""
     vram = torch.cuda.max_memory_allocated(device) / MEGABYTE if device.type == "cuda" else None
     if sys.platform == "win32":
-        return PeakMemory(0.0, vram)
+        return PeakMemory(None, vram)
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024

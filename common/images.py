@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+from common.config import Range
+from common.objectives.network import FlatModule, NetworkObjective
 
 # Of CIFAR-10's channels; near those of any photographs.
 CHANNEL_MEAN = (0.4914, 0.4822, 0.4465)
@@ -21,6 +25,41 @@ class Images:
 
     pixels: NDArray[np.uint8]
     labels: NDArray[np.int64]
+
+    def take(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> Images:
+        """Return some of the pictures, by their places or by a mask."""
+        return Images(self.pixels[chosen], self.labels[chosen])
+
+    def on(self, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Return pixels and labels where they are computed with."""
+        return torch.from_numpy(self.pixels).to(device), torch.from_numpy(self.labels).to(device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageTraining:
+    """The options of a task that trains a network on pictures."""
+
+    batch_size: Annotated[int, Range(at_least=2)] = 32
+    gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
+    weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
+    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
+
+    def objective(
+        self, network: FlatModule, images: tuple[Tensor, Tensor], *, seed: int, client: int
+    ) -> NetworkObjective:
+        """Return the loss of one client's pictures."""
+        return NetworkObjective(
+            network,
+            *images,
+            batch_size=self.batch_size,
+            weight_decay=self.weight_decay,
+            gradient_clip_norm=self.gradient_clip_norm,
+            augment=flip_and_crop,
+            normalize=normalize,
+            loss_samples=self.loss_samples,
+            seed=seed,
+            client=client,
+        )
 
 
 def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:

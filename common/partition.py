@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from common.config import Range
 from common.errors import UserError
+from common.randomness import stream
 
 Concentration = Annotated[float, Range(at_least=1e-3, at_most=1e6)]  # small: clients' labels differ; large: alike
 SizeVariance = Annotated[float, Range(at_least=0, at_most=10)]  # of the logarithm of the clients' sizes
@@ -56,3 +57,9 @@ def _draw(
         for pool, count in zip(pools, np.minimum(wanted, left), strict=True):
             taken += [pool.pop() for _ in range(count)]
     return np.array(taken, dtype=np.int64)
+
+
+def hold_out(count: int, of: int, client: str, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return which of its examples a client trains on and which it holds out: always the same ones."""
+    order = stream(seed, f"held out of {client}").permutation(of)
+    return np.sort(order[count:]), np.sort(order[:count])

@@ -163,7 +163,7 @@ class Traffic:
 class PeakMemory:
     """The most that a client's process has taken so far."""
 
-    memory_mb: float
+    memory_mb: float | None  # None: this system does not tell
     vram_mb: float | None = None  # None: it computes on its CPU
 
 

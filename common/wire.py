@@ -163,8 +163,8 @@ def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
             _CLIENT: report.client,
             _ROUND: report.round,
             _SECONDS: report.seconds,
-            _MEMORY: report.peak.memory_mb,
-            _VRAM: -1.0 if report.peak.vram_mb is None else report.peak.vram_mb,
+            _MEMORY: _or_unknown(report.peak.memory_mb),
+            _VRAM: _or_unknown(report.peak.vram_mb),
         }
     )
     return RecordDict({_VECTORS: _record_of(payload.pack_upload(report.upload, precision)), _CONFIG: config})
@@ -184,8 +184,13 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
         upload = payload.unpack_upload(_payload_in(_record(content, _VECTORS, ArrayRecord)), like, most_values)
     except DecodeError as error:
         raise MessageError(str(error)) from None
-    peak = PeakMemory(memory, vram if vram >= 0 else None)
+    peak = PeakMemory(memory if memory >= 0 else None, vram if vram >= 0 else None)
     return Report(client=client, round=number, seconds=seconds, peak=peak, upload=upload)
+
+
+def _or_unknown(megabytes: float | None) -> float:
+    """Return a number as a record takes it: below zero for one that is not known."""
+    return -1.0 if megabytes is None else megabytes
 
 
 def pack_introduction(introduction: Introduction) -> RecordDict:

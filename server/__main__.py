@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from common import plugins
+from common.address import host_and_port
 from common.algorithm import Algorithm
 from common.data import DataFolder
 from common.device import choose_device
@@ -309,7 +310,7 @@ def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: 
         if keys is not None:
             raise UserError("--insecure goes without --keys; say one or the other")
         address = listen or f"127.0.0.1:{DEFAULT_PORT}"
-        if address.rpartition(":")[0].strip("[]") not in LOOPBACK and not trust_network:
+        if host_and_port(address)[0] not in LOOPBACK and not trust_network:
             raise UserError(
                 f"--insecure --listen {listen}: without TLS only loopback is safe (127.0.0.1:PORT); "
                 "give --keys, or say --trust-network"
@@ -324,8 +325,9 @@ def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: 
     opened = Keys.open(keys)
     if not opened.clients():
         raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
-    everywhere = "[::]" if opened.address.startswith("[") else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
-    return listen or f"{everywhere}:{opened.address.rpartition(':')[2]}", opened
+    host, port = host_and_port(opened.address)
+    everywhere = "[::]" if ":" in host else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
+    return listen or f"{everywhere}:{port}", opened
 
 
 def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms: Terms, fleet: Fleet) -> None:

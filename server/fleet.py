@@ -102,14 +102,14 @@ class HoldingServicer(FleetServicer):
         """Let a node in, or tell it why not: Flower's answer is the same for a foreign key and for one in use."""
         _require_own_key(request.public_key, context)
         state = self.state_factory.state()
-        node_id = state.get_node_id_by_public_key(request.public_key)
-        if node_id is None and self._admission is not None:
+        if self._admission is not None and state.get_node_id_by_public_key(request.public_key) is None:
             self._admission.update()  # it may have been added in this moment
-            node_id = state.get_node_id_by_public_key(request.public_key)
-            if node_id is None:
-                reason = self._admission.refuse(request.public_key, context.peer())
-                context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
-        if any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id or 0])):
+        node_id = state.get_node_id_by_public_key(request.public_key)
+        if node_id is None:
+            admission = self._admission
+            reason = admission.refuse(request.public_key, context.peer()) if admission else "it was never registered"
+            context.abort(grpc.StatusCode.UNAUTHENTICATED, reason)
+        elif any(info.status == NodeStatus.ONLINE for info in state.get_node_info(node_ids=[node_id])):
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, KEY_IN_USE)
         return super().ActivateNode(request, context)
 

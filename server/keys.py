@@ -73,15 +73,15 @@ class Keys:
         else:
             authority_key = ec.generate_private_key(ec.SECP384R1())
             authority = _certificate(_name("federation"), None, authority_key, authority_key, AUTHORITY_DAYS)
-            write_secret(authority_key_file, _pem(authority_key))
-            _write_public(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
+            _write(authority_key_file, _pem(authority_key), secret=True)
+            _write(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
         server_key = ec.generate_private_key(ec.SECP256R1())
         alternatives = x509.SubjectAlternativeName(names)
         server = _certificate(authority.subject, alternatives, server_key, authority_key, SERVER_DAYS)
-        write_secret(folder / "server.key", _pem(server_key))
-        _write_public(folder / "server.crt", server.public_bytes(Encoding.PEM))
+        _write(folder / "server.key", _pem(server_key), secret=True)
+        _write(folder / "server.crt", server.public_bytes(Encoding.PEM))
         host = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
-        _write_public(folder / "address", f"{host}:{port}\n".encode())
+        _write(folder / "address", f"{host}:{port}\n".encode())
         keys._clients.mkdir(exist_ok=True)
         return keys
 
@@ -125,9 +125,9 @@ class Keys:
         authority = _read(self.folder / "ca.crt").decode()
         bundle = Bundle(server=self.address, client=client, authority=authority, key=secret)
         path = self.folder / "bundles" / f"{client}.join"
-        write_secret(path, bundle.to_text().encode())
+        _write(path, bundle.to_text().encode(), secret=True)
         # The last step: from now on the client may join.
-        _write_public(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+        _write(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
         return path
 
     def revoke(self, client: str) -> None:
@@ -162,22 +162,15 @@ class Keys:
         return self.folder / "revoked"
 
 
-def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that nobody else on this machine may read, not even for a moment."""
+def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
+    """Replace a file; of a secret nobody else on this machine may read anything, not even for a moment."""
     with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if secret else 0o777)
         draft = path.with_name(f"{path.name}.new")
         draft.unlink(missing_ok=True)
-        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:  # noqa: PTH123
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o666)
+        with open(descriptor, "wb") as file:  # noqa: PTH123
             file.write(content)
-        draft.replace(path)
-
-
-def _write_public(path: Path, content: bytes) -> None:
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_name(f"{path.name}.new")
-        draft.write_bytes(content)
         draft.replace(path)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +97,7 @@ class Search:
             f"schedule.period={period}",
             *lasting(self.local_steps, period, EVALUATIONS),
         ]
-        if _has_option(algorithm, "l1_strength"):
+        if plugins.find(Algorithm.plugin_package, algorithm, Algorithm).has_option("l1_strength"):
             strength = self.l1_strengths.at(self._share("l1", group, self.groups))
             settings.append(f"algorithm.l1_strength={strength:.3g}")
         return settings
@@ -185,10 +185,6 @@ def write_tuned(what: Search, best: Mapping[str, Trial | None], levels: Sequence
     with writing(folder / (FEWEST_BITS if levels else TUNED)) as path:
         path.write_text(how + scores + yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
         return path
-
-
-def _has_option(algorithm: str, option: str) -> bool:
-    return option in {field.name for field in fields(plugins.find(Algorithm.plugin_package, algorithm, Algorithm))}
 
 
 def _begun(what: Search, folder: Path) -> list[Trial]:

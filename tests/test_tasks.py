@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import nn
 
-from common import plugins
+from common import images, plugins
 from common.data import DataFolder
 from common.errors import UserError
 from common.experiment import load_experiment
@@ -397,7 +397,7 @@ def test_images_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch)
     problem = load("cifar10", data)
     state = problem.initial_state()
     augmented = problem.objective([0]).start_round(1, state.buffers)(state.model)
-    monkeypatch.setattr(cifar10, "flip_and_crop", lambda pixels, generator: pixels)
+    monkeypatch.setattr(images, "flip_and_crop", lambda pixels, generator: pixels)
     assert not torch.equal(augmented, problem.objective([0]).start_round(1, state.buffers)(state.model))
 
 

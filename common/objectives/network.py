@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from common.flatten import Layout
 from common.randomness import torch_stream
 from common.task import Objective
+from common.types import ServerState
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 
@@ -28,6 +29,13 @@ class FlatModule:
         for name, parameter in module.named_parameters():
             parameter.data = views[name]
             parameter.grad = gradient_views[name]
+
+    def state(self) -> ServerState:
+        """Return a copy of weights and BatchNorm statistics, on the CPU."""
+        buffers = self.read_buffers()
+        return ServerState(
+            model=self.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.to("cpu")
+        )
 
     def load(self, weights: Tensor, buffers: Tensor | None) -> None:
         """Take over weights, and BatchNorm statistics where some are given."""

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from common.config import Range
 from common.data import DataFolder
 from common.errors import UserError
-from common.images import Images, accuracy, flip_and_crop, normalize
+from common.images import Images, ImageTraining, accuracy
 from common.networks import ResNet18, initialized
-from common.objectives.network import FlatModule, NetworkObjective
+from common.objectives.network import FlatModule
 from common.partition import Concentration, SizeVariance, dirichlet_split
 from common.randomness import stream
 from common.task import Objective, Problem, Task
@@ -36,19 +36,15 @@ EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10(Task):
+class Cifar10(ImageTraining, Task):
     """Image classification with a residual network."""
 
     width: Annotated[int, Range(at_least=1)] = 64  # channels of the first stage: 64 is ResNet18
     concentration: Concentration = 0.3
     size_variance: SizeVariance = 0.3
-    batch_size: Annotated[int, Range(at_least=2)] = 32
-    gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
-    weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
     train_samples: Annotated[int, Range(at_least=10, at_most=50_000)] = 50_000
     validation_samples: Annotated[int, Range(at_least=0, at_most=10_000)] = 0  # of the training images, to tune with
     test_samples: Annotated[int, Range(at_least=1, at_most=10_000)] = 10_000
-    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
 
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> Problem:
         """Read the images and deal them out."""
@@ -91,15 +87,9 @@ class Cifar10Problem(Problem):
         self._parts = parts
         self._seed = seed
         self._device = device
-        self._held_out = {
-            part: (torch.from_numpy(images.pixels).to(device), torch.from_numpy(images.labels).to(device))
-            for part, images in held_out.items()
-        }
+        self._held_out = {part: images.on(device) for part, images in held_out.items()}
         self._network = FlatModule(initialized(lambda: ResNet18(task.width, CLASSES), seed), device)
-        buffers = self._network.read_buffers()
-        self._initial = ServerState(
-            model=self._network.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.cpu()
-        )
+        self._initial = self._network.state()
 
     def initial_state(self) -> ServerState:
         """Start from PyTorch's initialization, drawn from the seed."""
@@ -108,20 +98,8 @@ class Cifar10Problem(Problem):
     def objective(self, clients: Sequence[int]) -> Objective:
         """Return the loss of one client."""
         (client,) = clients
-        part = self._parts[client]
-        return NetworkObjective(
-            self._network,
-            torch.from_numpy(self._train.pixels[part]).to(self._device),
-            torch.from_numpy(self._train.labels[part]).to(self._device),
-            batch_size=self._task.batch_size,
-            weight_decay=self._task.weight_decay,
-            gradient_clip_norm=self._task.gradient_clip_norm,
-            augment=flip_and_crop,
-            normalize=normalize,
-            loss_samples=self._task.loss_samples,
-            seed=self._seed,
-            client=client,
-        )
+        images = self._train.take(self._parts[client]).on(self._device)
+        return self._task.objective(self._network, images, seed=self._seed, client=client)
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return the accuracy on the test images, and on those for validation where there are any."""
@@ -195,7 +173,7 @@ def _sample(images: Images, count: int, generator: np.random.Generator) -> Image
     if count >= len(images.labels):
         return images
     chosen = np.sort(generator.choice(len(images.labels), count, replace=False))
-    return Images(images.pixels[chosen], images.labels[chosen])
+    return images.take(chosen)
 
 
 def _part_and_rest(images: Images, count: int, generator: np.random.Generator) -> tuple[Images, Images]:
@@ -204,4 +182,4 @@ def _part_and_rest(images: Images, count: int, generator: np.random.Generator) -
         raise UserError(f"task.validation_samples = {count}: there are {len(images.labels)} training images")
     chosen = np.zeros(len(images.labels), dtype=bool)
     chosen[generator.choice(len(images.labels), count, replace=False)] = True
-    return Images(images.pixels[chosen], images.labels[chosen]), Images(images.pixels[~chosen], images.labels[~chosen])
+    return images.take(chosen), images.take(~chosen)

@@ -16,14 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
 
 from common.config import Range
 from common.errors import UserError
-from common.images import Images, accuracy, flip_and_crop, normalize
+from common.images import Images, ImageTraining, accuracy
 from common.networks import NetworkName, initialized, network_of
-from common.objectives.network import FlatModule, NetworkObjective
-from common.randomness import stream
+from common.objectives.network import FlatModule
+from common.partition import hold_out
 from common.task import ClientFiles, Measured, Objective, OwnDataProblem, OwnDataTask
 from common.types import ServerState
 from common.vision import torchvision
@@ -32,17 +31,13 @@ EVALUATION_BATCH = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder(OwnDataTask):
+class ImageFolder(ImageTraining, OwnDataTask):
     """Image classification on folders that stay where they are."""
 
     classes: tuple[str, ...]
     network: NetworkName = "resnet18"  # resnet18_small: for images of about 32 pixels
     image_size: Annotated[int, Range(at_least=8)] = 128  # pixels
     test_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.2  # of each client's images
-    batch_size: Annotated[int, Range(at_least=2)] = 32
-    gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
-    weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
-    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
@@ -101,13 +96,10 @@ class ImageFolderProblem(OwnDataProblem):
         self._seed = seed
         self._names = [client for client, _ in images]
         parts = [_split(task, client, own, seed) for client, own in images]
-        self._train = [_on(device, train) for train, _ in parts]
-        self._held_out = [_on(device, held_out) for _, held_out in parts]
+        self._train = [train.on(device) for train, _ in parts]
+        self._held_out = [held_out.on(device) for _, held_out in parts]
         self._network = FlatModule(initialized(lambda: network_of(task.network, len(task.classes)), seed), device)
-        buffers = self._network.read_buffers()
-        self._initial = ServerState(
-            model=self._network.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.cpu()
-        )
+        self._initial = self._network.state()
 
     def initial_state(self) -> ServerState:
         """Start from PyTorch's initialization, drawn from the seed."""
@@ -116,18 +108,8 @@ class ImageFolderProblem(OwnDataProblem):
     def objective(self, clients: Sequence[int]) -> Objective:
         """Return the loss of one client."""
         (client,) = clients
-        return NetworkObjective(
-            self._network,
-            *self._train[client],
-            batch_size=self._task.batch_size,
-            weight_decay=self._task.weight_decay,
-            gradient_clip_norm=self._task.gradient_clip_norm,
-            augment=flip_and_crop,
-            normalize=normalize,
-            loss_samples=self._task.loss_samples,
-            seed=self._seed,
-            client=zlib.crc32(self._names[client].encode()),
-        )
+        number = zlib.crc32(self._names[client].encode())
+        return self._task.objective(self._network, self._train[client], seed=self._seed, client=number)
 
     def measure(self, state: ServerState) -> list[Measured]:
         """Return each client's accuracy."""
@@ -144,12 +126,8 @@ def _split(task: ImageFolder, client: str, images: Images, seed: int) -> tuple[I
     count = round(task.test_fraction * len(images.labels))
     if len(images.labels) - count < 2:
         raise UserError(f"{client} has {len(images.labels)} images, {count} of them held out: it needs two to train on")
-    order = stream(seed, f"held out of {client}").permutation(len(images.labels))
-    held_out, trained = np.sort(order[:count]), np.sort(order[count:])
-    return (
-        Images(images.pixels[trained], images.labels[trained]),
-        Images(images.pixels[held_out], images.labels[held_out]),
-    )
+    trained, held_out = hold_out(count, len(images.labels), client, seed)
+    return images.take(trained), images.take(held_out)
 
 
 def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
@@ -160,7 +138,3 @@ def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:
     scaled = image if image.size == size else image.resize(size, Image.Resampling.BILINEAR)
     cropped = scaled.crop((left, top, left + side, top + side))
     return np.asarray(cropped, dtype=np.uint8).transpose(2, 0, 1)
-
-
-def _on(device: torch.device, images: Images) -> tuple[Tensor, Tensor]:
-    return torch.from_numpy(images.pixels).to(device), torch.from_numpy(images.labels).to(device)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 from common.config import Range
 from common.objectives.least_squares import LeastSquares, ThinClient
 from common.objectives.softmax import Samples, SoftmaxRegression
-from common.randomness import stream
+from common.partition import hold_out
 from common.tables import Column, read_columns, table_files
 from common.task import ClientFiles, Measured, Objective, OwnDataProblem, OwnDataTask
 from common.types import ServerState
@@ -43,7 +44,7 @@ class Number:
     high: float
 
     def features(self, column: Column, scaling: str) -> Matrix:
-        """Return the scaled numbers, as one feature; 0 where one is missing."""
+        """Return the scaled numbers, as one feature; NaN where one is missing."""
         numbers = column.numbers()
         outside = np.flatnonzero((numbers < self.low) | (numbers > self.high) | np.isinf(numbers))
         if outside.size:
@@ -52,11 +53,7 @@ class Number:
             scaled = (numbers - self.low) / ((self.high - self.low) or 1.0)
         else:
             scaled = numbers / (max(abs(self.low), abs(self.high)) or 1.0)
-        return np.where(np.isnan(scaled), 0.0, scaled)[:, None]
-
-    def missing(self, column: Column) -> NDArray[np.bool_]:
-        """Say where there is no number."""
-        return np.isnan(column.numbers())
+        return scaled[:, None]
 
     @property
     def size(self) -> int:
@@ -71,25 +68,22 @@ class Category:
     values: tuple[str, ...]
 
     def features(self, column: Column, scaling: str) -> Matrix:
-        """Return one feature a value, which is 1 where the column has it; all 0 where it is missing."""
-        features: Matrix = (self.codes(column)[:, None] == np.arange(self.size)).astype(np.float64)
+        """Return one feature a value, which is 1 where the column has it; all NaN where it is missing."""
+        codes = self.codes(column)
+        features: Matrix = (codes[:, None] == np.arange(self.size)).astype(np.float64)
+        features[codes < 0] = np.nan
         return features
 
     def codes(self, column: Column) -> NDArray[np.int64]:
-        """Return the place of each entry among the values; -1 where it is missing."""
-        matches = self._matches(column)
+        """Return the place of each entry among the values; -1 where it is missing.
+
+        A value that the schema names is never missing, whatever it looks like.
+        """
+        matches = column.words()[:, None] == np.array(self.values)[None, :]
         unknown = np.flatnonzero(~matches.any(1) & ~column.is_blank())
         if unknown.size:
             raise column.refuse(int(unknown[0]), f"is none of its values in the schema, {' | '.join(self.values)}")
         return np.where(matches.any(1), matches.argmax(1), -1)
-
-    def missing(self, column: Column) -> NDArray[np.bool_]:
-        """Say where there is nothing; a value that the schema names is never nothing, whatever it looks like."""
-        return column.is_blank() & ~self._matches(column).any(1)
-
-    def _matches(self, column: Column) -> NDArray[np.bool_]:
-        matches: NDArray[np.bool_] = column.words()[:, None] == np.array(self.values)[None, :]
-        return matches
 
     @property
     def size(self) -> int:
@@ -142,20 +136,20 @@ class Tabular(OwnDataTask):
             raise ValueError("columns is empty: name the columns to learn from, such as age: 0..120")
         if self.target in self.columns:
             raise ValueError(f"target = {self.target} is among the columns to learn from")
-        for name, text in self.columns.items():
-            read_kind(name, text)
-        if self.classes and not isinstance(read_kind("classes", self.classes), Category):
-            raise ValueError("classes: expected different values A | B | C")
+        _ = self.kinds, self.labels  # refused now if they cannot be read
 
-    @property
+    @cached_property
     def kinds(self) -> dict[str, Number | Category]:
         """Return the columns to learn from."""
         return {name: read_kind(name, text) for name, text in self.columns.items()}
 
-    @property
+    @cached_property
     def labels(self) -> Category | None:
         """Return what the target may be, if it is a category."""
-        return Category(tuple(value.strip() for value in self.classes.split("|"))) if self.classes else None
+        kind = read_kind("classes", self.classes) if self.classes else None
+        if isinstance(kind, Number):
+            raise ValueError("classes: expected different values A | B | C")
+        return kind
 
     def problem(self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device) -> TabularProblem:
         """Read the tables of the clients at hand."""
@@ -168,19 +162,20 @@ class Tabular(OwnDataTask):
         """Return a client's rows, some of them held out: always the same ones."""
         tables = [self._read(read_columns(file, [*self.columns, self.target])) for file in table_files(part.path)]
         features, targets = np.vstack([table[0] for table in tables]), np.concatenate([table[1] for table in tables])
-        order = stream(seed, f"held out of {part.client}").permutation(len(targets))
-        count = min(round(self.test_fraction * len(targets)), max(0, len(targets) - 1))
-        held_out, trained = np.sort(order[:count]), np.sort(order[count:])
+        count = min(round(self.test_fraction * len(targets)), len(targets) - 1)
+        trained, held_out = hold_out(count, len(targets), part.client, seed)
         return Rows(features[trained], targets[trained], features[held_out], targets[held_out])
 
     def _read(self, table: Mapping[str, Column]) -> tuple[Matrix, NDArray[np.float64]]:
         """Return features, with the constant 1, and targets."""
         blocks = []
         for name, kind in self.kinds.items():
-            missing = kind.missing(table[name])
+            features = kind.features(table[name], self.scaling)
+            missing = np.isnan(features[:, 0])
             if self.missing == "refuse" and missing.any():
                 raise table[name].refuse(int(missing.argmax()), "is missing; the task's `missing` could allow that")
-            blocks.append(kind.features(table[name], self.scaling))
+            features[missing] = 0.0
+            blocks.append(features)
             if self.missing == "indicate":
                 blocks.append(missing.astype(np.float64)[:, None])
         target = table[self.target]
