@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import codec, durable, federation, simulator, topk, vectors
-from common.data import DataFolder
 from common.errors import UserError
-from common.flower import quiet_flower
-from common.memory import keep_freed_memory
+from common.learning.data import DataFolder
+from common.messages.flower import quiet_flower
+from common.program.memory import keep_freed_memory
 
 WIDTH = 110  # so that no name is broken, also where this is written to a file
 

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from bench.measure import Ratio, median_seconds
 from bench.vectors import SPARSITIES, one_pass
-from common.bytestream import deflate
-from common.codec import decode, decode_entries, encode
-from common.exact_sum import ExactSum
-from common.places import Gaps, information_bits
-from common.sparsity import top_k
-from common.types import Precision
+from common.codec.bytestream import deflate
+from common.codec.places import Gaps, information_bits
+from common.codec.vector import decode, decode_entries, encode
+from common.rounds.state import Precision
+from common.vectors.exact_sum import ExactSum
+from common.vectors.sparsity import top_k
 
 REPETITIONS = 9
 MOST_INDEX_RATIO = 1.02

@@ -11,11 +11,11 @@ from torch import Tensor
 from bench.measure import Ratio, median_seconds
 from bench.vectors import one_pass
 from client.memory import MemoryFile
-from common.experiment import load_experiment
-from common.ledger import Ledger
-from common.sparsity import top_k
-from common.types import Checkpoint, ClientMemory, Pending, ServerState, Upload
-from server.journal import Entry, Journal
+from common.experiment.files import load_experiment
+from common.rounds.ledger import Checkpoint, Ledger
+from common.rounds.state import ClientMemory, Pending, ServerState, Upload
+from common.vectors.sparsity import top_k
+from server.runs.journal import Entry, Journal
 
 REPETITIONS = 5
 

@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 
 from bench.loopback import Fate, LoopbackClient, LoopbackGrid
 from client.round import Participant
-from common.data import DataFolder
-from common.experiment import load_experiment
-from common.types import ClientMemory, RoundRecord
-from common.wire import Order, Run
-from strategies.flower import AlgorithmStrategy
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.messages.messages import Order, Run
+from common.rounds.records import RoundRecord
+from common.rounds.state import ClientMemory
+from strategies.flower.strategy import AlgorithmStrategy
 
 LOST = 0.2  # of the uploads
 ROUNDS = 300

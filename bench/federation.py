@@ -18,15 +18,16 @@ from pathlib import Path
 
 from bench.measure import Ratio
 from bench.payload import PayloadProblem
-from common.experiment import Experiment, load_experiment
-from common.flower import quiet_flower
-from common.memory import keep_freed_memory
-from common.types import RoundRecord
-from common.wire import Run, pack_run
-from server.fleet import Fleet
-from server.local import leaving
-from server.run_folder import RunFolder
-from strategies.flower import AlgorithmStrategy
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.messages.flower import quiet_flower
+from common.messages.messages import Run, pack_run
+from common.program.memory import keep_freed_memory
+from common.rounds.records import RoundRecord
+from server.deploy.local import leaving
+from server.link.fleet import Fleet
+from server.runs.run_folder import RunFolder
+from strategies.flower.strategy import AlgorithmStrategy
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parent.parent

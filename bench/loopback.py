@@ -18,7 +18,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from client.app import make_app
 from client.round import Part, Participant, Station
-from common.wire import Run
+from common.messages.messages import Run
 
 
 class Fate(Enum):

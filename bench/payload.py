@@ -9,10 +9,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from common.data import DataFolder
+from common.learning.data import DataFolder
+from common.learning.task import Problem, Task
 from common.randomness import torch_stream
-from common.task import Objective, Problem, Task
-from common.types import ServerState
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 
 class NoLoss(Objective):

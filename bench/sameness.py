@@ -64,7 +64,7 @@ def _trial(name: str, command: str, experiment: str, *settings: str) -> Trial:
 
 
 def outcome(trial: Trial, checkout: Path, folder: Path) -> tuple[str, list[dict[str, Any]]]:
-    """Run a trial with the code of a checkout; return the hash of its model, and its rounds without what is measured."""
+    """Run a trial with a checkout's code; return the hash of its model, and its rounds without what is measured."""
     output = folder / trial.name.replace(" ", "-")
     with (folder / f"{output.name}.log").open("wb") as log:
         command = [sys.executable, "-m", "server", *trial.arguments, "--output", str(output)]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 
 from bench.measure import Ratio, median_seconds
-from common import plugins
-from common.algorithm import Algorithm, LocalWork
-from common.data import DataFolder
-from common.experiment import load_experiment
-from common.task import Problem
-from server.simulate import Simulation
+from common.experiment import plugins
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem
+from common.rounds.algorithm import Algorithm, LocalWork
+from server.simulation.simulation import Simulation
 
 CPU = torch.device("cpu")
 ROUNDS_BEFORE = 5

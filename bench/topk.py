@@ -7,10 +7,10 @@ from torch import Tensor
 
 from bench.measure import Ratio, median_seconds
 from bench.vectors import SPARSITIES, one_pass
-from common.data import DataFolder
-from common.experiment import load_experiment
-from common.sparsity import WarmTopK, top_k
-from common.task import Problem
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem
+from common.vectors.sparsity import WarmTopK, top_k
 
 REPETITIONS = 15
 STEPS = 5

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data import DataFolder
-from common.experiment import load_experiment
-from server.simulate import Simulation
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from server.simulation.simulation import Simulation
 
 SIZE = 11_173_962  # parameters of ResNet18 with 10 classes
 SPARSITIES = (0.80, 0.90, 0.95, 0.99)

@@ -16,13 +16,14 @@ import typer
 from flwr.app import Context
 
 from client.app import default_name, make_app, participant_of
+from client.limits import limit_memory
 from client.node import Link, ResidentNode
 from client.round import Part, Participant
-from common.bundle import Bundle
-from common.device import choose_device, limit_memory
 from common.errors import UserError
-from common.program import run_program
-from common.wire import unpack_run
+from common.messages.messages import unpack_run
+from common.program.bundle import Bundle
+from common.program.device import choose_device
+from common.program.start import run_program
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 

@@ -17,15 +17,12 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.round import ForgottenError, Part, Participant, Station
-from common.device import choose_device
-from common.durable import NoRoomError
-from common.errors import PrivateError, UserError
-from common.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
-from common.wire import (
+from common.errors import MessageError, PrivateError, UserError
+from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
+from common.messages.messages import (
     AUDIT,
     NOTICE,
     RECENTRE,
-    MessageError,
     pack_control,
     pack_evaluation,
     pack_introduction,
@@ -35,6 +32,8 @@ from common.wire import (
     unpack_recentring,
     unpack_run,
 )
+from common.program.device import choose_device
+from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import ssl
 
-from common.address import host_and_port
+from common.program.address import host_and_port
 
 SECONDS = 5.0
 PROOF_OF_NOTHING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # only to see whether somebody speaks TLS at all

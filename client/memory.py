@@ -10,10 +10,11 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from common.codec import decode, encode
-from common.durable import read_durable, write_durably, writing
+from common.codec.vector import decode, encode
 from common.errors import UserError
-from common.types import ClientMemory, Pending, RoundPlan, Upload
+from common.rounds.state import ClientMemory, Pending, RoundPlan, Upload
+from common.storage.disk import writing
+from common.storage.durable import read_durable, write_durably
 
 
 def identity_of(folder: Path | None, client: str) -> str:

@@ -54,13 +54,13 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from client.handshake import what_is_wrong
-from common.address import host_and_port
-from common.bundle import Bundle
-from common.durable import NoRoomError
 from common.errors import UserError
-from common.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
-from common.spool import Spool
-from common.wire import Assembly, cut, piece, pieces_to_come
+from common.messages.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
+from common.messages.pieces import Assembly, cut, piece, pieces_to_come
+from common.program.address import host_and_port
+from common.program.bundle import Bundle
+from common.storage.disk import NoRoomError
+from common.storage.spool import Spool
 
 FIRST_WAIT_SECONDS = 0.5
 LONGEST_WAIT_SECONDS = 15.0

@@ -9,16 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from client.limits import peak_memory
 from client.memory import MemoryFile, identity_of
-from common import plugins
-from common.algorithm import Algorithm, client_round
-from common.data import DataFolder
-from common.device import peak_memory
 from common.errors import UserError
-from common.experiment import Experiment
-from common.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
-from common.types import ClientMemory, ServerState, Upload
-from common.wire import Evaluation, Introduction, Order, Recentring, Report
+from common.experiment import plugins
+from common.experiment.experiment import Experiment
+from common.learning.data import DataFolder
+from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
+from common.messages.messages import Evaluation, Introduction, Order, Recentring, Report
+from common.rounds.algorithm import Algorithm, client_round
+from common.rounds.state import ClientMemory, ServerState, Upload
 
 
 @dataclass(frozen=True)

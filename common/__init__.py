@@ -1,1 +1,1 @@
-"""What server and client share: the data of a round, configuration, sparsity, tasks."""
+"""What both sides share: errors, random streams, the ranges of options, and rooms for everything else."""

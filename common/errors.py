@@ -1,4 +1,4 @@
-"""The one kind of error that a user is meant to read."""
+"""What can go wrong, in words: errors that a user is meant to read, and bytes that cannot be."""
 
 
 class UserError(Exception):
@@ -11,3 +11,15 @@ class PrivateError(UserError):
     def __init__(self, text: str, public: str) -> None:
         super().__init__(text)
         self.public = public
+
+
+class DivergedError(UserError):
+    """The model left the finite numbers."""
+
+
+class DecodeError(ValueError):
+    """Bytes that are no encoded vector of the expected size."""
+
+
+class MessageError(ValueError):
+    """A message that does not say what it must."""

@@ -11,32 +11,33 @@ import torch
 import typer
 from rich.console import Console
 
-from common import plugins
-from common.address import host_and_port
-from common.algorithm import Algorithm
-from common.data import DataFolder
-from common.device import choose_device
-from common.divergence import DivergedError
-from common.errors import UserError
-from common.experiment import Experiment, load_experiment, shipped_experiments
-from common.program import run_program
-from common.task import Problem, Task
-from common.types import RoundRecord
-from server import options
-from server.federation import Federation, Terms
-from server.fleet import Fleet
-from server.guard import Guard
-from server.journal import Entry, Journal
-from server.keys import Keys
-from server.keys_commands import DEFAULT_PORT
-from server.keys_commands import app as keys_app
-from server.local import arguments_of_clients, local_clients
-from server.progress import live_view
-from server.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
-from server.reproduce import ALL, reproduce, studies
-from server.run_folder import RunFolder, next_free
-from server.simulate import SIMULATION, Simulation
-from server.tuning import Search, Span, Trial, best_of, search, write_tuned
+from common.errors import DivergedError, UserError
+from common.experiment import plugins
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.experiment.shipped import shipped_experiments
+from common.learning.data import DataFolder
+from common.learning.task import Problem, Task
+from common.program.address import host_and_port
+from common.program.device import choose_device
+from common.program.start import run_program
+from common.rounds.algorithm import Algorithm
+from common.rounds.records import RoundRecord
+from server.commands import options
+from server.commands.keys import DEFAULT_PORT
+from server.commands.keys import app as keys_app
+from server.deploy.federation import Federation, Terms
+from server.deploy.guard import Guard
+from server.deploy.local import arguments_of_clients, local_clients
+from server.keys.folder import Keys
+from server.link.fleet import Fleet
+from server.research.reproduce import ALL, reproduce, studies
+from server.research.tuning import Search, Span, Trial, best_of, search, write_tuned
+from server.runs.journal import Entry, Journal
+from server.runs.progress import live_view
+from server.runs.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
+from server.runs.run_folder import RunFolder, next_free
+from server.simulation.simulation import SIMULATION, Simulation
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(keys_app, name="keys")

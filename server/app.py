@@ -10,10 +10,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore import log
 
-from common.types import RoundRecord
-from common.wire import unpack_run
-from server.federation import Federation, Terms
-from server.run_folder import RunFolder
+from common.messages.messages import unpack_run
+from common.rounds.records import RoundRecord
+from server.deploy.federation import Federation, Terms
+from server.runs.run_folder import RunFolder
 
 app = ServerApp()
 

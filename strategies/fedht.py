@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from common.sparsity import top_k
-from common.types import RoundPlan, ServerState, Upload
+from common.rounds.state import RoundPlan, ServerState, Upload
+from common.vectors.sparsity import top_k
 from strategies.fedavg import FedAvg
 
 

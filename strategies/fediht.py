@@ -14,8 +14,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import LocalWork
-from common.types import RoundPlan
+from common.rounds.algorithm import LocalWork
+from common.rounds.state import RoundPlan
 from strategies.fedavg import FedAvg
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.algorithm import Density, LocalWork
-from common.types import RoundPlan
+from common.rounds.algorithm import Density, LocalWork
+from common.rounds.state import RoundPlan
 from strategies.sparse_proxskip import SparseProxSkip
 
 

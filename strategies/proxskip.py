@@ -17,9 +17,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import Algorithm, LocalWork
-from common.schedule import ScheduleKind
-from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
+from common.rounds.algorithm import Algorithm, LocalWork
+from common.rounds.schedule import ScheduleKind
+from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 
 
 @dataclass(frozen=True, kw_only=True)

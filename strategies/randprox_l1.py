@@ -15,10 +15,10 @@ from typing import Annotated
 
 from torch import Tensor
 
-from common.algorithm import LocalWork
-from common.config import Range
-from common.sparsity import soft_threshold
-from common.types import RoundPlan
+from common.ranges import Range
+from common.rounds.algorithm import LocalWork
+from common.rounds.state import RoundPlan
+from common.vectors.sparsity import soft_threshold
 from strategies.proxskip import ProxSkip
 
 

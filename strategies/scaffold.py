@@ -19,8 +19,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from common.rounding import rounded
-from common.types import ClientMemory, Pending, RoundPlan, ServerState, Upload
+from common.rounds.rounding import rounded
+from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from strategies.fedavg import FedAvg
 
 

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.sparsity import top_k
-from common.types import RoundPlan
+from common.rounds.state import RoundPlan
+from common.vectors.sparsity import top_k
 from strategies.proxskip import ProxSkip
 
 

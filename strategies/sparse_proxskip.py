@@ -17,10 +17,10 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import LocalWork
-from common.schedule import ScheduleKind
-from common.sparsity import top_k
-from common.types import RoundPlan
+from common.rounds.algorithm import LocalWork
+from common.rounds.schedule import ScheduleKind
+from common.rounds.state import RoundPlan
+from common.vectors.sparsity import top_k
 from strategies.proxskip import ProxSkip
 
 

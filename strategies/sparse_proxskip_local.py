@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from common.algorithm import LocalWork
-from common.types import RoundPlan
+from common.rounds.algorithm import LocalWork
+from common.rounds.state import RoundPlan
 from strategies.proxskip import ProxSkip
 
 

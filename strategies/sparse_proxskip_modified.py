@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.types import ClientMemory, RoundPlan, ServerState, Upload
+from common.rounds.state import ClientMemory, RoundPlan, ServerState, Upload
 from strategies.sparse_proxskip import SparseProxSkip
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from client.__main__ import main
 from client.node import Connection
 from client.round import Participant
-from common.algorithm import LocalWork
+from common.rounds.algorithm import LocalWork
 
 BEFORE_TRAINING = "before-training"
 WHILE_TRAINING = "while-training"

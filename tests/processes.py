@@ -12,14 +12,15 @@ from uuid import uuid4
 
 import torch
 
-from common.data import DataFolder
-from common.experiment import Experiment
-from common.task import Problem
-from common.types import RoundRecord, ServerState
-from common.wire import Run, pack_run
-from server.fleet import Fleet
-from server.local import leaving
-from strategies.flower import AlgorithmStrategy
+from common.experiment.experiment import Experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem
+from common.messages.messages import Run, pack_run
+from common.rounds.records import RoundRecord
+from common.rounds.state import ServerState
+from server.deploy.local import leaving
+from server.link.fleet import Fleet
+from strategies.flower.strategy import AlgorithmStrategy
 
 CPU = torch.device("cpu")
 

@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from common.data import DataFolder
-from common.task import Objective, Problem, Task
-from common.types import ServerState
+from common.learning.data import DataFolder
+from common.learning.task import Problem, Task
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 
 class Quadratic(Objective):

@@ -11,12 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.aggregate import RunningMean
-from common.codec import decode_entries, encode
-from common.divergence import DivergedError
-from common.exact_sum import ExactSum
-from common.sparsity import top_k
-from common.types import ReceivedUpload, Upload
+from common.codec.vector import decode_entries, encode
+from common.errors import DivergedError
+from common.rounds.mean import RunningMean
+from common.rounds.state import ReceivedUpload, Upload
+from common.vectors.exact_sum import ExactSum
+from common.vectors.sparsity import top_k
 
 
 def received(vector: torch.Tensor) -> ReceivedUpload:

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from common import plugins
-from common.aggregate import RunningMean
-from common.algorithm import Algorithm, client_round
-from common.experiment import Codec, Experiment
-from common.schedule import Schedule, ScheduleKind, local_steps
-from common.sparsity import kept_count, top_k
-from common.types import ClientMemory, ServerState, Upload
-from server.simulate import Simulation
+from common.experiment import plugins
+from common.experiment.experiment import Codec, Experiment
+from common.rounds.algorithm import Algorithm, client_round
+from common.rounds.mean import RunningMean
+from common.rounds.schedule import Schedule, ScheduleKind, local_steps
+from common.rounds.state import ClientMemory, ServerState, Upload
+from common.vectors.sparsity import kept_count, top_k
+from server.simulation.simulation import Simulation
 from tests import textbook
 from tests.quadratics import ClientByClient, QuadraticProblem, Quadratics, random_problem
 

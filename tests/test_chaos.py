@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from common.experiment import load_experiment
-from server.local import leaving
-from server.run_folder import RunFolder
-from server.simulate import Simulation
+from common.experiment.files import load_experiment
+from server.deploy.local import leaving
+from server.runs.run_folder import RunFolder
+from server.simulation.simulation import Simulation
 from tests.namespaces import Network, needs_namespaces, network
 from tests.processes import CPU, load, wait_until
 from tests.test_resume import lines_in, local

@@ -11,9 +11,10 @@ import torch
 from client.memory import MemoryFile
 from client.round import ForgottenError, Part, Participant, Station
 from common.errors import UserError
-from common.experiment import Experiment, load_experiment
-from common.types import ServerState, Upload
-from common.wire import Order, Recentring, Report
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.messages.messages import Order, Recentring, Report
+from common.rounds.state import ServerState, Upload
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
 
@@ -77,7 +78,7 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, replace(station(1, tmp_path), wait_for_disk=False), "run")
     synced: list[Path] = []
-    monkeypatch.setattr("common.durable._sync", synced.append)
+    monkeypatch.setattr("common.storage.durable._sync", synced.append)
     client.train(order(experiment, 1, torch.zeros(650), 0))
     assert not synced
     average, shift = torch.full((650,), 0.01), torch.ones(650)

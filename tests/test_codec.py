@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common import bytestream, places
-from common.bytestream import DecodeError, Reader, deflate, inflate, varint
-from common.codec import decode, decode_entries, encode
-from common.places import WAYS, Gaps, information_bits, places_of
-from common.sparsity import top_k
-from common.types import Precision
+from common.codec import bytestream, places
+from common.codec.bytestream import Reader, deflate, inflate, varint
+from common.codec.places import WAYS, Gaps, information_bits, places_of
+from common.codec.vector import decode, decode_entries, encode
+from common.errors import DecodeError
+from common.rounds.state import Precision
+from common.vectors.sparsity import top_k
 from tests.textbook_codec import plain_decode
 
 ROUND_TRIPS = 20_000

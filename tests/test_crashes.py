@@ -18,12 +18,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from common.errors import UserError
-from common.experiment import Experiment, load_experiment
-from common.types import RoundRecord
-from common.wire import Run, pack_run
-from server.fleet import Fleet
-from server.run_folder import RunFolder
-from strategies.flower import AlgorithmStrategy
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.messages.messages import Run, pack_run
+from common.rounds.records import RoundRecord
+from server.link.fleet import Fleet
+from server.runs.run_folder import RunFolder
+from strategies.flower.strategy import AlgorithmStrategy
 from tests.dying_client import AFTER_SAVING, MOMENTS
 from tests.processes import client_process, deploy, load, wait_until
 from tests.test_operation import children_of
@@ -190,7 +191,7 @@ def test_the_process_that_hosts_the_fleet_api_is_killed_in_mid_round_and_the_run
 def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path) -> None:
     """It finds the same end every time: to go on trying would help nobody."""
     program = (
-        "import os, signal, sys; from pathlib import Path; from server.guard import Guard\n"
+        "import os, signal, sys; from pathlib import Path; from server.deploy.guard import Guard\n"
         f"guard = Guard(); guard.stand(print); guard.announce(Path({str(tmp_path)!r}))\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
@@ -201,7 +202,7 @@ def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path
 
 
 def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.run_folder.LOCK_SECONDS", 0.2)
+    monkeypatch.setattr("server.runs.run_folder.LOCK_SECONDS", 0.2)
     folder = RunFolder.create(tmp_path / "run", experiment_of(), "digits")
     with folder.locked(), pytest.raises(UserError, match="another process is at work"), RunFolder(folder.path).locked():
         pass

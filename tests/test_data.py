@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from common.data import DataFolder, download
 from common.errors import UserError
+from common.learning.data import DataFolder, download
 
 CONTENT = b"some bytes of a data set" * 10_000
 

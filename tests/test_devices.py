@@ -14,9 +14,9 @@ from client.app import _is_out_of_memory
 from client.node import Pace
 from client.round import Part, Participant, Station
 from common.errors import UserError
-from common.experiment import load_experiment
-from common.types import ServerState
-from common.wire import Order
+from common.experiment.files import load_experiment
+from common.messages.messages import Order
+from common.rounds.state import ServerState
 from strategies.hybrid import Hybrid
 
 SETTINGS = ["clients=2", "rounds=3", "schedule.period=4", "algorithm.density=0.1"]
@@ -74,7 +74,7 @@ def test_uploads_keep_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_takes_no_more_memory_than_it_may() -> None:
     program = (
-        "from common.device import limit_memory; limit_memory(300); import numpy\n"
+        "from common.program.device import limit_memory; limit_memory(300); import numpy\n"
         "try: numpy.ones(10**9)\n"
         "except MemoryError: print('no more than it may')"
     )

@@ -7,7 +7,8 @@ import yaml
 
 import strategies
 from common.errors import UserError
-from common.experiment import load_experiment, shipped_experiments
+from common.experiment.files import load_experiment
+from common.experiment.shipped import shipped_experiments
 from strategies.fediht import FedIHT
 from strategies.sparse_proxskip import SparseProxSkip
 from tests.quadratics import Quadratics
@@ -109,7 +110,7 @@ def test_a_users_own_plugin_by_module_and_class(tmp_path: Path) -> None:
         (["name=.."], ["name = '..'", "usable as a folder"]),
         (["algorithm.name=[a]"], ["algorithm.name = ['a']", "unknown"]),
         (["algorithm.name=.x:y"], ["algorithm.name", "cannot import"]),
-        (["algorithm.name=common.algorithm:Algorithm"], ["algorithm.name", "not a concrete subclass"]),
+        (["algorithm.name=common.rounds.algorithm:Algorithm"], ["algorithm.name", "not a concrete subclass"]),
         (["algorithm.learning_rate=1e-46"], ["algorithm.learning_rate = '1e-46'", "a number above 0"]),
         (["task.ridge=1e300"], ["task.ridge", "a number"]),
         (["task.size_variance=1e10"], ["task.size_variance", "at most 10"]),

@@ -17,11 +17,12 @@ from hypothesis import strategies as given_by
 
 from bench.loopback import Fate, LoopbackClient, LoopbackGrid
 from client.round import Participant
-from common.experiment import Experiment, load_experiment
-from common.ledger import Ledger
-from common.types import Checkpoint, RoundRecord
-from common.wire import Order, Run
-from strategies.flower import AlgorithmStrategy
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.messages.messages import Order, Run
+from common.rounds.ledger import Checkpoint, Ledger
+from common.rounds.records import RoundRecord
+from strategies.flower.strategy import AlgorithmStrategy
 from tests.processes import load
 
 CLIENTS = 4
@@ -32,7 +33,7 @@ ZERO_SUM = ["sparse_proxskip", "sparse_proxskip_local", "scaffold", "hybrid"]
 @pytest.fixture(autouse=True, scope="module")
 def _no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("strategies.flower.FIRST_PAUSE_SECONDS", 0.0)
+        patch.setattr("strategies.flower.strategy.FIRST_PAUSE_SECONDS", 0.0)
         yield
 
 
@@ -225,7 +226,7 @@ def test_a_ledger_keeps_what_members_have_not_settled() -> None:
 
 def test_a_run_goes_on_without_a_client_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart of the server nobody waits for it for ever, and the sum stays zero."""
-    monkeypatch.setattr("strategies.flower.RETURN_SECONDS", 0.2)
+    monkeypatch.setattr("strategies.flower.strategy.RETURN_SECONDS", 0.2)
 
     def crash(_: Trial) -> None:
         raise CrashError

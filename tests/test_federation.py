@@ -14,17 +14,17 @@ import pytest
 from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import ServerApp
 
-from common import plugins
-from common.algorithm import Algorithm
+from common.codec.places import TwoParts
 from common.errors import UserError
-from common.experiment import load_experiment
-from common.places import TwoParts
-from common.types import RoundRecord
-from common.wire import Run, pack_run
-from server.fleet import Fleet
-from server.post_office import PostOffice
-from server.simulate import Simulation
-from strategies.flower import AlgorithmStrategy, FederationError
+from common.experiment import plugins
+from common.experiment.files import load_experiment
+from common.messages.messages import Run, pack_run
+from common.rounds.algorithm import Algorithm
+from common.rounds.records import RoundRecord
+from server.link.fleet import Fleet
+from server.link.post_office import PostOffice
+from server.simulation.simulation import Simulation
+from strategies.flower.strategy import AlgorithmStrategy, FederationError
 from tests.processes import CPU, client_process, clients, deploy, load
 
 NAMES = plugins.available(Algorithm.plugin_package)
@@ -189,6 +189,6 @@ def test_a_client_that_is_back_by_another_connection_answers_there(fleet: Fleet)
 
 
 def test_a_reply_that_is_too_large_is_refused_and_said_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("strategies.flower.largest_bytes", lambda state: 100)
+    monkeypatch.setattr("strategies.flower.strategy.largest_bytes", lambda state: 100)
     with pytest.raises(FederationError, match=r"client-\d: a reply of \d+ bytes where at most 100 were expected"):
         deploy(fleet, load_experiment("digits", [f"clients={CLIENTS}", "rounds=2"]))

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch import nn
 
-from common.flatten import Layout
-from common.objectives.network import FlatModule
+from common.learning.objectives.network import FlatModule
+from common.vectors.flatten import Layout
 
 
 def module() -> nn.Module:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from server.local import leaving
-from server.run_folder import RunFolder
+from server.deploy.local import leaving
+from server.runs.run_folder import RunFolder
 from tests.namespaces import Network, needs_namespaces, network
 from tests.processes import wait_until
 from tests.test_resume import lines_in

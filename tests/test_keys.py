@@ -22,13 +22,13 @@ from flwr.superlink.config_loader import get_federation_manager, get_objectstore
 
 from client.app import make_app, participant_of
 from client.node import Connection, Link, ResidentNode
-from common.bundle import Bundle
 from common.errors import UserError
-from common.experiment import load_experiment
-from server import keys as keys_module
-from server.admission import Admission
-from server.fleet import Fleet
-from server.keys import Keys
+from common.experiment.files import load_experiment
+from common.program.bundle import Bundle
+from server.keys import folder as keys_module
+from server.keys.folder import Keys
+from server.link.admission import Admission
+from server.link.fleet import Fleet
 from tests.processes import client_process, deploy, wait_until
 
 

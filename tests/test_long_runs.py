@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from common.experiment import load_experiment
-from common.types import RoundRecord
-from common.wire import Run, pack_run
-from server.fleet import Fleet
-from strategies.flower import AlgorithmStrategy
+from common.experiment.files import load_experiment
+from common.messages.messages import Run, pack_run
+from common.rounds.records import RoundRecord
+from server.link.fleet import Fleet
+from strategies.flower.strategy import AlgorithmStrategy
 from tests import small_data
 from tests.processes import clients, deploy, load
 

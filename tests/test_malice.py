@@ -15,14 +15,16 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.proto.message_pb2 import ObjectTree
 
 from client.node import Connection, Link, NodeStoppedError
-from common.bundle import Bundle
-from common.experiment import Experiment, load_experiment
-from common.flower import quiet_flower
-from common.types import PeakMemory, RoundRecord, Upload
-from common.wire import Introduction, Report, Run, pack_introduction, pack_report, pack_run
-from server.fleet import Fleet
-from server.keys import Keys
-from strategies.flower import AlgorithmStrategy
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.messages.flower import quiet_flower
+from common.messages.messages import Introduction, Report, Run, pack_introduction, pack_report, pack_run
+from common.program.bundle import Bundle
+from common.rounds.records import PeakMemory, RoundRecord
+from common.rounds.state import Upload
+from server.keys.folder import Keys
+from server.link.fleet import Fleet
+from strategies.flower.strategy import AlgorithmStrategy
 from tests.processes import client_process, load
 
 NAME = "client-2"

@@ -20,14 +20,15 @@ from pyarrow import parquet
 from safetensors.numpy import load_file
 
 from client.app import _reason
-from common.data import DataFolder
 from common.errors import UserError
-from common.experiment import Experiment, load_experiment
-from common.task import ClientFiles, Measured, mean_over_examples
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.learning.task import ClientFiles, Measured, mean_over_examples
+from common.rounds.state import ServerState
 from common.tasks.blogfeedback import FEATURES, BlogFeedback, read_archive
 from common.tasks.tabular import Tabular
-from common.types import ServerState
-from server.simulate import Simulation
+from server.simulation.simulation import Simulation
 from tests import small_data
 
 CPU = torch.device("cpu")

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from common.data import DataFolder
-from common.experiment import load_experiment
-from server.simulate import Simulation
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from server.simulation.simulation import Simulation
 from tests.small_data import write_cifar10
 
 CPU = torch.device("cpu")

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import UserError
-from common.partition import dirichlet_split
+from common.learning.partition import dirichlet_split
 
 
 def split(labels: np.ndarray, clients: int, concentration: float = 0.3, variance: float = 0.3) -> list[np.ndarray]:

@@ -12,8 +12,8 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from common import plugins
-from common.algorithm import Algorithm
+from common.experiment import plugins
+from common.rounds.algorithm import Algorithm
 from tests import small_data
 
 NAMES = plugins.available(Algorithm.plugin_package)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from common.errors import UserError
-from server.reproduce import ALL, reproduce, studies
-from server.study import Cell, Column, Effort, Figure, Panel, Run, Study, Table, cost_to_reach, final, method
-from server.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
+from server.research.reproduce import ALL, reproduce, studies
+from server.research.study import Cell, Column, Effort, Figure, Panel, Run, Study, Table, cost_to_reach, final, method
+from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
 from tests.small_data import write_femnist
 
 NAMES = list(studies(ALL))

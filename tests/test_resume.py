@@ -16,17 +16,19 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from common import plugins
-from common.algorithm import Algorithm
 from common.errors import UserError
-from common.experiment import Experiment, load_experiment
-from common.ledger import Ledger
-from common.types import Checkpoint, RoundRecord, ServerState
-from server.federation import Federation, Terms
-from server.fleet import Fleet
-from server.journal import FILE, Entry, Journal
-from server.run_folder import RunFolder
-from server.simulate import Simulation
+from common.experiment import plugins
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.rounds.algorithm import Algorithm
+from common.rounds.ledger import Checkpoint, Ledger
+from common.rounds.records import RoundRecord
+from common.rounds.state import ServerState
+from server.deploy.federation import Federation, Terms
+from server.link.fleet import Fleet
+from server.runs.journal import FILE, Entry, Journal
+from server.runs.run_folder import RunFolder
+from server.simulation.simulation import Simulation
 from tests.processes import CPU, clients, deploy, load
 
 CLIENTS = 2

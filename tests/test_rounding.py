@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
-from common.rounding import rounded
-from common.types import Precision, RoundPlan
+from common.rounds.rounding import rounded
+from common.rounds.state import Precision, RoundPlan
 
 
 def plan(number: int = 1, precision: Precision = "bfloat16") -> RoundPlan:

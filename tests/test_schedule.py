@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from common.schedule import Schedule, local_steps
+from common.rounds.schedule import Schedule, local_steps
 
 
 def test_period_communicates_after_the_first_step_and_then_every_period() -> None:

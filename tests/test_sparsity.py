@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common import select_long, sparsity
-from common.divergence import DivergedError
-from common.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
+from common.errors import DivergedError
+from common.vectors import select_long, sparsity
+from common.vectors.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
 from tests.textbook import top_k as plain_top_k
 
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.

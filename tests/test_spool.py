@@ -18,14 +18,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common import payload, planes, types, wire
-from common.aggregate import RunningMean
-from common.bytestream import DecodeError, varint
-from common.codec import decode, decode_entries, encode
-from common.shelf import Shelf
-from common.spool import Spool, SpoolError, spooled
-from common.types import Blocks, ReceivedUpload, RoundPlan, ServerState, Upload
-from server.post_office import PostOffice
+from common.codec import payload, planes
+from common.codec.bytestream import varint
+from common.codec.vector import decode, decode_entries, encode
+from common.errors import DecodeError
+from common.messages import messages as wire
+from common.messages import pieces
+from common.rounds.mean import RunningMean
+from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
+from common.storage.spool import Spool, SpoolError, spooled
+from common.vectors import entries
+from common.vectors.entries import Blocks
+from server.link.post_office import PostOffice
+from strategies.flower.shelf import Shelf
 from tests.test_codec import _mutated, random_vector
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
@@ -36,7 +41,7 @@ MUTATIONS = 3_000
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few values, so that short vectors have many; planes of short vectors are coded as well."""
     monkeypatch.setattr(planes, "BLOCK", 16)
-    monkeypatch.setattr(types, "BLOCK", 16)
+    monkeypatch.setattr(entries, "BLOCK", 16)
     monkeypatch.setattr(planes, "SHORTEST", 1)
 
 
@@ -149,7 +154,7 @@ def test_an_upload_in_a_file_with_more_values_than_allowed_is_refused_when_it_is
         RunningMean().add(upload)
 
 
-@pytest.mark.parametrize("size", [1, 2, types.BLOCK - 1, 3 * types.BLOCK + 1])
+@pytest.mark.parametrize("size", [1, 2, entries.BLOCK - 1, 3 * entries.BLOCK + 1])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_mean_in_the_memory_of_its_sum(size: int, dtype: torch.dtype) -> None:
     rows = torch.randn(3, size).to(dtype)
@@ -193,9 +198,9 @@ def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("in_a_run")
 def test_an_upload_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PIECE_BYTES", 64)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
     content = wire.pack_order(wire.pack_state(ServerState(model=torch.arange(1.0, 51.0))), PLAN, 0)
-    first, data = wire.cut(content)
+    first, data = pieces.cut(content)
     office = PostOffice()
     order = Message(RecordDict(), 7, MessageType.TRAIN)
     order.metadata.__dict__.update(_message_id="m")
@@ -205,15 +210,15 @@ def test_an_upload_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest
     assert office.receive(reply, 7)
     with monkeypatch.context() as patch:
         patch.setattr(os, "pwrite", no_room)
-        assert office.receive_piece(7, "m", 1, wire.piece(data, 1))
+        assert office.receive_piece(7, "m", 1, pieces.piece(data, 1))
     (refusal,) = office.take_replies({"m"})
     assert refusal.has_error()
     assert "cannot write a temporary file" in str(refusal.error.reason)
-    assert not office.receive_piece(7, "m", 2, wire.piece(data, 2)), "nobody waits for the rest"
+    assert not office.receive_piece(7, "m", 2, pieces.piece(data, 2)), "nobody waits for the rest"
 
 
 def test_a_vector_on_the_shelf_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.shelf.PIECE_BYTES", 64)
+    monkeypatch.setattr("strategies.flower.shelf.PIECE_BYTES", 64)
     shelf = Shelf()
     short, long = torch.ones(3), torch.randn(100_001)
     assert shelf.keep(short) is short

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from common.experiment import load_experiment
-from server.fleet import Fleet
-from server.local import leaving
-from server.simulate import Simulation
+from common.experiment.files import load_experiment
+from server.deploy.local import leaving
+from server.link.fleet import Fleet
+from server.simulation.simulation import Simulation
 from tests.processes import CPU, client_process, deploy, load, wait_until
 from tests.test_operation import free_port
 

@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from common import plugins
-from common.algorithm import Algorithm
-from common.data import DataFolder
-from common.experiment import Experiment, load_experiment
-from common.task import Problem
-from server.simulate import Simulation
-from server.sweep import Sweep
+from common.experiment import plugins
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem
+from common.rounds.algorithm import Algorithm
+from server.simulation.simulation import Simulation
+from server.simulation.sweep import Sweep
 
 CPU = torch.device("cpu")
 RATES = (0.05, 0.2, 0.5)

@@ -15,21 +15,22 @@ import pytest
 import torch
 from torch import nn
 
-from common import images, plugins
-from common.data import DataFolder
 from common.errors import UserError
-from common.experiment import load_experiment
-from common.images import flip_and_crop
-from common.networks import ResNet18
-from common.objectives.network import NetworkObjective
-from common.task import OwnDataTask, Problem, Task
+from common.experiment import plugins
+from common.experiment.files import load_experiment
+from common.learning import images
+from common.learning.data import DataFolder
+from common.learning.images import flip_and_crop
+from common.learning.networks import ResNet18
+from common.learning.objectives.network import NetworkObjective
+from common.learning.task import OwnDataTask, Problem, Task
+from common.learning.vision import torchvision
 from common.tasks import cifar10
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
 from common.tasks.cifar10 import Cifar10, read_torchvision_folder
 from common.tasks.digits import Digits
 from common.tasks.femnist import Femnist, read_qmnist
-from common.vision import torchvision
-from server.simulate import Simulation
+from server.simulation.simulation import Simulation
 from tests import small_data
 
 NAMES = plugins.available(Task.plugin_package)

@@ -6,10 +6,14 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from common import wire
-from common.experiment import load_experiment
-from common.task import Measured
-from common.types import Entries, PeakMemory, RoundPlan, ServerState, Upload
+from common.errors import MessageError
+from common.experiment.files import load_experiment
+from common.learning.task import Measured
+from common.messages import messages as wire
+from common.messages import pieces
+from common.rounds.records import PeakMemory
+from common.rounds.state import RoundPlan, ServerState, Upload
+from common.vectors.entries import Entries
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
 STATE = ServerState(model=torch.tensor([0.0, -1.5, 0.0, 3.0]))
@@ -47,7 +51,7 @@ def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
     model = wire.unpack_report(content, STATE, most_values=2).upload.model
     assert isinstance(model, Entries)
     assert model.places is not None
-    with pytest.raises(wire.MessageError, match="model: 2 values where at most 1"):
+    with pytest.raises(MessageError, match="model: 2 values where at most 1"):
         wire.unpack_report(content, STATE, most_values=1)
 
 
@@ -70,33 +74,33 @@ def test_a_run_comes_back_with_the_same_experiment() -> None:
     ],
 )
 def test_a_wrong_order_is_refused_with_a_reason(content: RecordDict, reason: str) -> None:
-    with pytest.raises(wire.MessageError, match=reason):
+    with pytest.raises(MessageError, match=reason):
         wire.unpack_order(content, like=STATE)
 
 
 def test_a_large_payload_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "PIECE_BYTES", 64)
+    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
     state = ServerState(model=torch.arange(1.0, 51.0))
-    first, data = wire.cut(wire.pack_order(wire.pack_state(state), PLAN, 0))
-    assert wire.payload_bytes(first) == 64
-    assembly = wire.Assembly(first)
+    first, data = pieces.cut(wire.pack_order(wire.pack_state(state), PLAN, 0))
+    assert pieces.payload_bytes(first) == 64
+    assembly = pieces.Assembly(first)
     assert assembly.missing == {1, 2, 3}
     for number in (3, 1):
-        assembly.add(number, wire.piece(data, number))
-    with pytest.raises(wire.MessageError):
+        assembly.add(number, pieces.piece(data, number))
+    with pytest.raises(MessageError):
         assembly.add(2, b"too short")
-    with pytest.raises(wire.MessageError):
-        assembly.add(3, wire.piece(data, 3))
-    assembly.add(2, wire.piece(data, 2))
+    with pytest.raises(MessageError):
+        assembly.add(3, pieces.piece(data, 3))
+    assembly.add(2, pieces.piece(data, 2))
     assert wire.unpack_order(assembly.content(), like=state).state.model.equal(state.model)
 
 
 def test_a_small_payload_goes_whole() -> None:
     content = wire.pack_order(wire.pack_state(STATE), PLAN, 0)
-    first, data = wire.cut(content)
-    assert not wire.Assembly(first).missing
-    assert wire.unpack_order(wire.Assembly(first).content(), like=STATE).state.model.equal(STATE.model)
-    assert wire.payload_bytes(first) == len(data)
+    first, data = pieces.cut(content)
+    assert not pieces.Assembly(first).missing
+    assert wire.unpack_order(pieces.Assembly(first).content(), like=STATE).state.model.equal(STATE.model)
+    assert pieces.payload_bytes(first) == len(data)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +114,7 @@ def test_a_small_payload_goes_whole() -> None:
     ],
 )
 def test_an_evaluation_beyond_all_bounds_is_refused(numbers: dict[str, float]) -> None:
-    with pytest.raises(wire.MessageError, match="an evaluation"):
+    with pytest.raises(MessageError, match="an evaluation"):
         wire.unpack_evaluation(RecordDict({"metrics": MetricRecord(dict(numbers))}))
 
 

@@ -20,13 +20,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.config import Range
-from common.data import DataFolder
 from common.errors import UserError
-from common.objectives.least_squares import LeastSquares, ThinClient
+from common.learning.data import DataFolder
+from common.learning.objectives.least_squares import LeastSquares, ThinClient
+from common.learning.task import Problem, Task
 from common.randomness import stream
-from common.task import Objective, Problem, Task
-from common.types import ServerState
+from common.ranges import Range
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 ARCHIVE = "BlogFeedback.zip"
 HOME = "https://archive.ics.uci.edu/ml/machine-learning-databases/00304/BlogFeedback.zip"

@@ -17,16 +17,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.config import Range
-from common.data import DataFolder
 from common.errors import UserError
-from common.images import Images, ImageTraining, accuracy
-from common.networks import ResNet18, initialized
-from common.objectives.network import FlatModule
-from common.partition import Concentration, SizeVariance, dirichlet_split
+from common.learning.data import DataFolder
+from common.learning.images import Images, ImageTraining, accuracy
+from common.learning.networks import ResNet18, initialized
+from common.learning.objectives.network import FlatModule
+from common.learning.partition import Concentration, SizeVariance, dirichlet_split
+from common.learning.task import Problem, Task
 from common.randomness import stream
-from common.task import Objective, Problem, Task
-from common.types import ServerState
+from common.ranges import Range
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 CLASSES = 10
 SIDE_PIXELS = 32
@@ -122,7 +123,7 @@ def _read(data: DataFolder) -> tuple[str, Images, Images]:
 
 def read_torchvision_folder(data: DataFolder) -> tuple[Images, Images]:
     """Read, and download where needed, CIFAR-10 as torchvision has it."""
-    from common.vision import torchvision
+    from common.learning.vision import torchvision
 
     try:
         train, test = (

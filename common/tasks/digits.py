@@ -8,13 +8,13 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from common.config import Range
-from common.data import DataFolder
 from common.errors import UserError
-from common.objectives.softmax import Samples, SoftmaxProblem
-from common.partition import Concentration, SizeVariance, dirichlet_split
+from common.learning.data import DataFolder
+from common.learning.objectives.softmax import Samples, SoftmaxProblem
+from common.learning.partition import Concentration, SizeVariance, dirichlet_split
+from common.learning.task import Task
 from common.randomness import stream
-from common.task import Task
+from common.ranges import Range
 
 CLASSES = 10
 BRIGHTEST = 16.0

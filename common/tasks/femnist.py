@@ -19,12 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.config import Range
-from common.data import DataFolder
 from common.errors import UserError
-from common.objectives.softmax import Samples, SoftmaxProblem
+from common.learning.data import DataFolder
+from common.learning.objectives.softmax import Samples, SoftmaxProblem
+from common.learning.task import Task
 from common.randomness import stream
-from common.task import Task
+from common.ranges import Range
 
 LEAF_FOLDER = "femnist"
 WRITERS_FILE = "mnist_writers.npz"
@@ -113,7 +113,7 @@ def read_writers_file(path: Path, classes: int) -> Handwriting:
 
 def read_qmnist(folder: Path, classes: int) -> Handwriting:
     """Read, and download where needed, MNIST with its writers as torchvision has it."""
-    from common.vision import torchvision
+    from common.learning.vision import torchvision
 
     try:
         parts = [

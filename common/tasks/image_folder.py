@@ -17,15 +17,16 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 
-from common.config import Range
 from common.errors import UserError
-from common.images import Images, ImageTraining, accuracy
-from common.networks import NetworkName, initialized, network_of
-from common.objectives.network import FlatModule
-from common.partition import hold_out
-from common.task import ClientFiles, Measured, Objective, OwnDataProblem, OwnDataTask
-from common.types import ServerState
-from common.vision import torchvision
+from common.learning.images import Images, ImageTraining, accuracy
+from common.learning.networks import NetworkName, initialized, network_of
+from common.learning.objectives.network import FlatModule
+from common.learning.partition import hold_out
+from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask
+from common.learning.vision import torchvision
+from common.ranges import Range
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 EVALUATION_BATCH = 100
 

@@ -25,13 +25,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from common.config import Range
-from common.objectives.least_squares import LeastSquares, ThinClient
-from common.objectives.softmax import Samples, SoftmaxRegression
-from common.partition import hold_out
-from common.tables import Column, read_columns, table_files
-from common.task import ClientFiles, Measured, Objective, OwnDataProblem, OwnDataTask
-from common.types import ServerState
+from common.learning.objectives.least_squares import LeastSquares, ThinClient
+from common.learning.objectives.softmax import Samples, SoftmaxRegression
+from common.learning.partition import hold_out
+from common.learning.tables import Column, read_columns, table_files
+from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask
+from common.ranges import Range
+from common.rounds.objective import Objective
+from common.rounds.state import ServerState
 
 Matrix = NDArray[np.float64]
 

@@ -1,0 +1,32 @@
+"""How much memory a client may take of its machine, and how much it has taken."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+
+from common.errors import UserError
+from common.rounds.records import PeakMemory
+
+MEGABYTE = 1 << 20
+
+
+def limit_memory(megabytes: int) -> None:
+    """Let this process take no more memory than this for its data; what needs more fails, and nothing else does."""
+    if sys.platform == "win32":
+        raise UserError("--memory-limit: this system cannot do that")
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_DATA, (megabytes * MEGABYTE, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def peak_memory(device: torch.device) -> PeakMemory:
+    """Return the most that this process has taken so far, here and on its GPU."""
+    vram = torch.cuda.max_memory_allocated(device) / MEGABYTE if device.type == "cuda" else None
+    if sys.platform == "win32":
+        return PeakMemory(None, vram)
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE, vram)

@@ -1,0 +1,1 @@
+"""An experiment: its YAML file, checked, and the plug-ins that it names."""

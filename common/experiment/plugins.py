@@ -1,0 +1,71 @@
+"""Find algorithms and tasks by file name, or a user's own by `module:Class`; there is no list to edit."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from common.errors import UserError
+
+
+def available(package: str) -> list[str]:
+    """Return the names of all plug-ins in a package, which are its modules, without importing any."""
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return sorted(module.name for module in found if not module.ispkg)
+
+
+def find(package: str, name: str, base: type) -> type[Any]:
+    """Return the class behind a name; LookupError where there is none."""
+    if ":" in name:
+        return _users_own(name, base)
+    if not name.isidentifier():
+        raise LookupError(name)
+    try:
+        module = importlib.import_module(f"{package}.{name}")
+    except Exception as error:  # whatever a plug-in under construction may raise
+        if isinstance(error, ModuleNotFoundError) and error.name == f"{package}.{name}":
+            raise LookupError(name) from None
+        raise UserError(f"{package}/{name}.py cannot be imported: {error!r}") from None
+    found = _class_in(module, base)
+    if found is None:
+        raise LookupError(name)
+    return found
+
+
+def name_of(package: str, plugin: type) -> str:
+    """Return the name under which `find` gives this class."""
+    folder, _, module = plugin.__module__.rpartition(".")
+    return module if folder == package else f"{plugin.__module__}:{plugin.__qualname__}"
+
+
+def _class_in(module: ModuleType, base: type) -> type[Any] | None:
+    """Return the concrete subclass of `base` that a module itself defines, if any."""
+    for candidate in vars(module).values():
+        if (
+            inspect.isclass(candidate)
+            and issubclass(candidate, base)
+            and candidate.__module__ == module.__name__
+            and not inspect.isabstract(candidate)
+        ):
+            return candidate
+    return None
+
+
+def _users_own(path: str, base: type) -> type[Any]:
+    """Import `module:Class`, also from the folder that the program was started in."""
+    module_name, _, class_name = path.partition(":")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except Exception as error:  # whatever a user's module may raise
+        raise UserError(f"cannot import {path!r} from here, {here}: {error!r}") from None
+    if not (inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)):
+        raise UserError(f"{path!r} is not a concrete subclass of {base.__module__}.{base.__qualname__}")
+    return found

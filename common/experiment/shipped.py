@@ -1,0 +1,35 @@
+"""Where experiments are: those that come with the program, and a user's own files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from common.errors import UserError
+from common.experiment.config import nearest
+
+FOLDER = Path(__file__).parent / "experiments"
+
+
+def shipped_experiments() -> list[str]:
+    """Return the names of the experiments that come with the program."""
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def experiment_path(name_or_path: str) -> Path:
+    """Return the file of an experiment, by its path or as one of those that are shipped."""
+    given = Path(name_or_path)
+    try:
+        if given.is_file():
+            return given
+    except (OSError, ValueError) as error:  # a name no file can have
+        raise UserError(f"there is no experiment {name_or_path[:100]!r}: {error}") from None
+    if given.suffix in (".yaml", ".yml") or given.name != name_or_path:
+        raise UserError(f"there is no experiment file {given}")
+    shipped = FOLDER / f"{name_or_path}.yaml"
+    if not shipped.is_file():
+        known = shipped_experiments()
+        raise UserError(
+            f"unknown experiment {name_or_path!r}; the nearest is {nearest(name_or_path, known)!r}; "
+            f"known: {', '.join(known)}, or the path of a YAML file"
+        )
+    return shipped

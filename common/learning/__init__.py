@@ -1,0 +1,1 @@
+"""What tasks are made of: losses, networks, tables, images, and how data is dealt out."""

@@ -1,0 +1,142 @@
+"""What a federated algorithm is: a few pure functions over flat vectors, the client's half and the server's.
+
+The paper's Meta Sparse-ProxSkip (Algorithm 1) is one round with options; each option is a method here, and an
+algorithm is a file in strategies/ that overrides the ones in which it differs. All of them work on a vector (d,) of one
+client as well as on a tensor (N, d) of N clients.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, ClassVar
+
+import torch
+from torch import Tensor
+
+from common.ranges import Range
+from common.rounds.objective import Objective
+from common.rounds.rounding import rounded
+from common.rounds.schedule import ScheduleKind
+from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
+from common.vectors.sparsity import WarmTopK, kept_count, top_k
+
+Density = Annotated[float, Range(above=0, at_most=1)]
+
+
+class LocalWork:
+    """What the local steps of one round call: the gradient, corrected, and a TopK that starts where the last ended."""
+
+    def __init__(self, gradient: Callable[[Tensor], Tensor], correction: Tensor | None) -> None:
+        self._gradient = gradient
+        self._correction = correction
+        self.top_k = WarmTopK()
+
+    def gradient(self, weights: Tensor) -> Tensor:
+        """Return the gradient at w less the correction against client drift."""
+        gradient = self._gradient(weights)
+        return gradient if self._correction is None else gradient.sub_(self._correction)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """The section `algorithm` of an experiment: its options are the fields, its behaviour the methods."""
+
+    plugin_package: ClassVar[str] = "strategies"
+    default_schedule: ClassVar[ScheduleKind]
+    has_control: ClassVar[bool] = False
+    uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
+    is_dense: ClassVar[bool]
+
+    learning_rate: Annotated[float, Range(above=0)]  # gamma
+    density: Density = 0.1  # K / d, of the model that is evaluated and kept; 1 for a dense method, whatever is asked
+
+    def __init_subclass__(cls, *, dense: bool = False) -> None:
+        """Say with `class Name(Base, dense=True)` that a method never prunes; its subclasses do unless they say so."""
+        super().__init_subclass__()
+        cls.is_dense = dense
+
+    @classmethod
+    def has_option(cls, name: str) -> bool:
+        """Say whether this method takes an option of that name."""
+        return name in {field.name for field in fields(cls)}
+
+    def __post_init__(self) -> None:
+        if self.is_dense:
+            object.__setattr__(self, "density", 1.0)
+
+    # The client's half.
+
+    def initial_memory(self, state: ServerState) -> ClientMemory:
+        """Return what a client starts with, whenever it joins: no correction (h_i = 0), so that no sum changes."""
+        return ClientMemory(control=torch.zeros_like(state.model) if self.has_control else None)
+
+    def settle(self, memory: ClientMemory, average: Tensor) -> ClientMemory:
+        """Close the pending round, in which the upload was counted, with that round's average."""
+        if memory.pending is None:
+            return memory
+        closed = self.closed_control(memory, memory.pending, average)
+        return replace(memory, control=closed, settled=memory.pending.plan.round, pending=None)
+
+    def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
+        """Return the control as a counted round leaves it."""
+        return memory.control
+
+    def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
+        """Return what is taken from every local gradient against client drift."""
+        return memory.control
+
+    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+        """Return where the local steps begin."""
+        return model
+
+    @abstractmethod
+    def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
+        """Take one local step with the gradient and the TopK of `local`."""
+
+    def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
+        """Return w^, what is left of the local model before the upload."""
+        return weights
+
+    def finish(
+        self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
+    ) -> tuple[Upload, Tensor]:
+        """Return the upload, and the reference with which the control will be closed: what was really sent."""
+        sent = rounded(plan, self.prune(plan, weights))
+        return Upload(model=sent), sent
+
+    # The server's half.
+
+    def initial_state(self, state: ServerState) -> ServerState:
+        """Return the server's state before the first round."""
+        return state
+
+    def round_density(self, round_number: int, rounds: int) -> float:
+        """Return the density that a round's plan asks for."""
+        return self.density
+
+    @abstractmethod
+    def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
+        """Return the next state from the uniform mean of the uploads of this fraction of all members."""
+
+    def most_uploaded(self, plan: RoundPlan, size: int) -> int:
+        """Return how many nonzero values the model of an upload may have."""
+        return kept_count(plan.density, size) if self.uploads_are_pruned else size
+
+    def evaluated(self, state: ServerState) -> ServerState:
+        """Return what is evaluated and kept: every model is first pruned to the target density (Appendix A)."""
+        return replace(state, model=top_k(state.model, self.density))
+
+
+def client_round(
+    algorithm: Algorithm, plan: RoundPlan, state: ServerState, memory: ClientMemory, objective: Objective
+) -> tuple[Upload, ClientMemory]:
+    """Run one round on one client, or on a batch of clients: start, local steps, prune, upload."""
+    local = LocalWork(objective.start_round(plan.round, state.buffers), algorithm.correction(memory, state))
+    weights = algorithm.starting_point(plan, state.model)
+    for _ in range(plan.local_steps):
+        weights = algorithm.local_step(plan, weights, local)
+    upload, reference = algorithm.finish(plan, state, memory, weights)
+    upload = replace(upload, buffers=objective.buffers())
+    return upload, replace(memory, pending=Pending(plan=plan, upload=upload, reference=reference))

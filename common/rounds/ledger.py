@@ -1,0 +1,81 @@
+"""What the server must know of its clients' control variates to keep their sum at zero.
+
+A round's average w' over the counted clients moves the sum of the h_i by (p / gamma) (|S| w' - sum of their w^_i) = 0,
+if and only if every client that was counted in it, and nobody else, closes its control with w', once. So the ledger
+says of which round each client was counted last, and keeps that round's average until the client has surely had it.
+
+When a client is gone with its control, those of the others no longer sum to zero: their mean is then taken from each of
+them, once. A client that is new, or comes back as a new one, starts without a correction, which changes no sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from common.rounds.state import ServerState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ledger:
+    """The members, which are all clients that were counted and are not given up, and what is on its way to them."""
+
+    counted: Mapping[str, int] = field(default_factory=dict)  # name -> the last round in which it was counted
+    averages: Mapping[int, Tensor] = field(default_factory=dict)  # of rounds that some member may not have settled yet
+    off_centre: bool = False  # a member has gone with its control, and the others' were not asked for since
+    recentrings: int = 0  # how often that was mended
+    shift: Tensor | None = None  # what the last time is to be taken from the controls of those who wait for it
+    awaiting: frozenset[str] = frozenset()
+
+    def after_round(self, number: int, counted: Iterable[str], average: Tensor) -> Ledger:
+        """Return the ledger with one more round in it."""
+        members = {**self.counted, **dict.fromkeys(counted, number)}
+        return replace(self, counted=members, averages=_still_open(members, {**self.averages, number: average}))
+
+    def average_for(self, name: str) -> Tensor | None:
+        """Return the average with which a member has to settle."""
+        return self.averages.get(self.counted.get(name, 0))
+
+    def overdue(self, number: int, rounds: int) -> list[str]:
+        """Return the members that were counted in none of so many rounds before this one."""
+        return [name for name, last in self.counted.items() if number - 1 - last >= rounds]
+
+    def without(self, name: str) -> Ledger:
+        """Return the ledger without a member whose control is lost."""
+        if name not in self.counted:
+            return self
+        members = {one: last for one, last in self.counted.items() if one != name}
+        left = self.delivered(name)
+        return replace(left, counted=members, averages=_still_open(members, left.averages), off_centre=bool(members))
+
+    def recentred(self, shift: Tensor) -> Ledger:
+        """Return the ledger with the mean of all members' controls, which is to be taken from each of them."""
+        return replace(
+            self,
+            off_centre=False,
+            recentrings=self.recentrings + 1,
+            shift=shift,
+            awaiting=frozenset(self.counted),
+        )
+
+    def delivered(self, name: str) -> Ledger:
+        """Return the ledger with one member less that waits for the shift."""
+        awaiting = self.awaiting - {name}
+        return replace(self, awaiting=awaiting, shift=self.shift if awaiting else None)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """All that the server has to know to go on after a round."""
+
+    round: int  # the last one that is done
+    state: ServerState
+    ledger: Ledger = field(default_factory=Ledger)
+    bits_up: float = 0.0
+
+
+def _still_open(members: Mapping[str, int], averages: Mapping[int, Tensor]) -> dict[int, Tensor]:
+    wanted = set(members.values())
+    return {number: average for number, average in averages.items() if number in wanted}

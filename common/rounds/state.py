@@ -1,0 +1,73 @@
+"""The data of one round: what goes down, what comes up, what each side keeps.
+
+A model is one flat float32 vector (last dimension d). Any leading dimensions are a batch of clients.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from common.vectors.entries import Blocks, Entries
+
+Precision = Literal["float32", "bfloat16"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundPlan:
+    """What every client is told to do in one round."""
+
+    round: int
+    local_steps: int
+    probability: float  # p: one over the mean number of local steps
+    learning_rate: float  # gamma
+    density: float  # K / d
+    precision: Precision  # of the uploaded values
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ServerState:
+    """What the server holds between two rounds, and sends down at the start of the next one."""
+
+    model: Tensor  # w
+    control: Tensor | None = None  # c, of Scaffold only
+    buffers: Tensor | None = None  # BatchNorm statistics: averaged, never pruned
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upload:
+    """What a client sends up at the end of a round; the mean of all uploads has the same form."""
+
+    model: Tensor  # w^_i
+    control_change: Tensor | None = None  # of Scaffold only
+    buffers: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReceivedUpload:
+    """An upload as the server reads it: only what was sent takes memory, and of a file no more than a block."""
+
+    model: Entries | Blocks
+    control_change: Entries | Blocks | None = None
+    buffers: Entries | Blocks | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pending:
+    """A round that a client has finished and whose average it does not know yet."""
+
+    plan: RoundPlan
+    upload: Upload  # asked again for this round, the client sends the same
+    reference: Tensor  # what the control is closed with: w^_i, mostly
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientMemory:
+    """What a client keeps from round to round and shows to nobody."""
+
+    control: Tensor | None = None  # h_i
+    settled: int = 0  # the last round that was counted and is closed in the control; 0 = none yet
+    recentred: int = 0  # how often the mean of all controls was taken from this one
+    pending: Pending | None = None

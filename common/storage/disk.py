@@ -1,0 +1,48 @@
+"""What a disk may refuse, as one line; and to wait where it is only full."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from safetensors import SafetensorError
+
+from common.errors import UserError
+
+FIRST_PAUSE_SECONDS = 1.0
+LONGEST_PAUSE_SECONDS = 60.0
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_Result = TypeVar("_Result")
+
+
+class NoRoomError(UserError):
+    """The disk is full; what was there before is as it was."""
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """Turn what the disk refuses into one line."""
+    try:
+        yield path
+    except (OSError, SafetensorError) as error:
+        # What safetensors says of the system's error is in its text alone.
+        number = getattr(error, "errno", None)
+        full = number in _FULL or any(f"(os error {one})" in str(error) for one in _FULL)
+        raise (NoRoomError if full else UserError)(f"cannot write {path}: {error}") from None
+
+
+def when_there_is_room(write: Callable[[], _Result], say: Callable[[str], None]) -> _Result:
+    """Write to a disk, and where that is full, wait until it is not: what goes on is worth more than what ends."""
+    pause = FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            return write()
+        except NoRoomError as error:
+            say(f"{error}; trying again in {pause:g} s")
+        time.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

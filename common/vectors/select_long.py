@@ -1,0 +1,165 @@
+"""TopK of one long vector near the speed of memory: read twice, in blocks that stay in the cache, and written once.
+
+Two bounds, from a sample or from the last calls, enclose the K-th magnitude. One pass counts what is above them and
+takes out what is between them, where the K-th is then found exactly; a second one prunes. Bounds that turn out not to
+hold are made wider, so the result never depends on them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from common.vectors.divergence import refuse_infinite
+
+SHORTEST = 1 << 18
+BLOCK = 1 << 17
+SAMPLE = 1 << 16
+DEVIATIONS = 5.0  # of the sample's count, by which the bounds lie off the K-th magnitude
+# How far the bounds lie off a predicted threshold: so many times the error of the last prediction, within limits.
+SAFETY, NEAREST, FARTHEST = 4.0, 0.002, 0.05
+FEW = 0.02  # a fraction for which it is quicker to take out everything that may be kept
+SMALLEST = float(np.finfo(np.float32).smallest_subnormal)  # what is below is zero
+LARGEST = float(np.finfo(np.float32).max)
+
+Vector = NDArray[np.float32]
+Places = NDArray[np.int64]
+NOWHERE: Places = np.empty(0, np.int64)
+
+
+def is_for(vector: Tensor, kept: int) -> bool:
+    """Say whether this is the way to prune a vector: a long one, of which the smaller part is kept."""
+    return vector.dim() == 1 and vector.dtype == torch.float32 and len(vector) >= max(SHORTEST, 2 * kept)
+
+
+def top_k(vector: Tensor, kept: int) -> Tensor:
+    """Return the vector with its K largest entries alone."""
+    return _pruned(vector, _cut_by_sample(vector.numpy(force=True), kept))
+
+
+class Thresholds:
+    """The K-th magnitudes of the last two calls, as a start for the next."""
+
+    def __init__(self) -> None:
+        self._last: list[float] = []
+        self._distance = FARTHEST
+
+    def top_k(self, vector: Tensor, kept: int) -> Tensor:
+        """Return the vector with its K largest entries alone."""
+        values = vector.numpy(force=True)
+        cut = self._cut_by_prediction(values, kept) or _cut_by_sample(values, kept)
+        if self._last and cut.threshold:
+            error = abs(cut.threshold - self._prediction()) / cut.threshold
+            self._distance = min(FARTHEST, max(NEAREST, SAFETY * error))
+        self._last = [*self._last[-1:], cut.threshold]
+        return _pruned(vector, cut)
+
+    def _cut_by_prediction(self, values: Vector, kept: int) -> Cut | None:
+        if not self._last or self._prediction() <= 0:
+            return None
+        low, high = (self._prediction() * (1 + off) for off in (-self._distance, self._distance))
+        return _cut_between(values, kept, low, high)
+
+    def _prediction(self) -> float:
+        """Expect it to move as it did last time."""
+        return 2 * self._last[-1] - self._last[0]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Which K entries to keep: those at or above a magnitude, without the last ones that equal it and find no room."""
+
+    threshold: float
+    surplus: Places
+    entries: tuple[Places, Vector] | None = None  # the K themselves, where they are few
+
+
+@dataclass(frozen=True)
+class Band:
+    """What is found in one pass: how many entries are above two bounds, and which are between them."""
+
+    above: int
+    places: Places
+    values: Vector
+
+
+def _cut_by_sample(values: Vector, kept: int) -> Cut:
+    sample = np.abs(values[:: values.size // SAMPLE])
+    share = kept / values.size
+    expected = sample.size * share
+    off = DEVIATIONS * (math.sqrt(expected * (1 - share)) + 1)
+    while True:
+        low = _ranked(sample, sample.size - math.ceil(expected + off))
+        high = _ranked(sample, sample.size - math.floor(expected - off))
+        if cut := _cut_between(values, kept, low, high):
+            return cut
+        off *= 4
+
+
+def _cut_between(values: Vector, kept: int, low: float, high: float) -> Cut | None:
+    """Return the exact cut, or None where the K-th magnitude is not within the bounds."""
+    low, high = (min(max(bound, SMALLEST), LARGEST) for bound in (low, high))
+    few = kept < FEW * values.size
+    band = _band(values, low, LARGEST if few else high)
+    room, found = kept - band.above, band.places.size
+    if room > found and low == SMALLEST:  # there are not even K that are not zero
+        return Cut(0.0, NOWHERE)
+    if not 0 < room <= found:
+        return None
+    magnitudes = np.abs(band.values)
+    threshold = _ranked(magnitudes, found - room)
+    keep = magnitudes >= threshold
+    if over := np.count_nonzero(keep) - room:
+        tied = np.flatnonzero(magnitudes == threshold)[-over:]
+        keep[tied] = False
+        return Cut(threshold, band.places[tied], (band.places[keep], band.values[keep]) if few else None)
+    return Cut(threshold, NOWHERE, (band.places[keep], band.values[keep]) if few else None)
+
+
+def _ranked(magnitudes: Vector, rank: int) -> float:
+    """Return the magnitude that has so many below it; beyond either end, what has all or none."""
+    if rank < 0:
+        return 0.0
+    return float(np.partition(magnitudes, rank)[rank]) if rank < magnitudes.size else LARGEST
+
+
+def _band(values: Vector, low: float, high: float) -> Band:
+    lowest, highest = np.float32(low), np.float32(high)
+    scratch = np.empty(BLOCK, np.float32)
+    above = 0
+    places, taken = [], []
+    for start in range(0, values.size, BLOCK):
+        block = values[start : start + BLOCK]
+        magnitude = np.abs(block, out=scratch[: block.size])
+        between = magnitude < lowest
+        np.logical_not(between, out=between)  # so that what is not a number is among them
+        if high < LARGEST:
+            refuse_infinite(finite=bool(magnitude.max() <= LARGEST))
+            larger = magnitude > highest
+            above += int(np.count_nonzero(larger))
+            between ^= larger
+        here = np.flatnonzero(between)
+        taken.append(block.take(here))
+        here += start
+        places.append(here)
+    band = Band(above, np.concatenate(places), np.concatenate(taken))
+    refuse_infinite(finite=bool(np.isfinite(band.values).all()))
+    return band
+
+
+def _pruned(vector: Tensor, cut: Cut) -> Tensor:
+    if not cut.threshold:
+        return vector + 0.0  # without any -0.0, which is an entry to the codec
+    if cut.entries is None:
+        pruned = torch.hardshrink(vector, float(np.nextafter(np.float32(cut.threshold), np.float32(0))))
+        pruned.numpy()[cut.surplus] = 0
+    else:
+        places, values = cut.entries
+        pruned = torch.from_numpy(np.zeros(len(vector), np.float32))  # sooner than torch's
+        pruned.numpy()[places] = values
+    return pruned

@@ -1,0 +1,54 @@
+"""The commands `proxskip-server keys ...`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from server.commands import options
+from server.keys.folder import Keys
+
+app = typer.Typer(no_args_is_help=True, help="Who may join: certificates, keys, join bundles.")
+DEFAULT_PORT = 9092
+KEYS = Path("keys")
+
+
+@app.command()
+def init(folder: options.KeysFolder, host: options.Hosts, port: options.Port = DEFAULT_PORT) -> None:
+    """Make the keys of a federation: an authority of its own, and a certificate for this server.
+
+    Called again for the same DIR it keeps the authority and the clients, and makes a new certificate: for other names,
+    or because the old one expires.
+    """
+    keys = Keys.init(folder, host, port)
+    typer.echo(f"keys: {folder}; clients will reach the server at {keys.address}")
+    typer.echo(f"next: proxskip-server keys add CLIENT_NAME... --keys {folder}")
+
+
+@app.command()
+def add(client_names: options.ClientNames, keys: options.InKeys = KEYS) -> None:
+    """Let clients join: make a key for each, and the bundle to hand over to it."""
+    opened = Keys.open(keys)
+    for name in client_names:
+        path = opened.add(name)
+        typer.echo(f"{name}: hand over {path}, in secret, then delete it here")
+    typer.echo("there: proxskip-client join NAME.join --state DIR, with --data PATH (its own data) or --partition I/N")
+
+
+@app.command("list")
+def list_command(keys: options.InKeys = KEYS) -> None:
+    """List the clients that may join, and those that no longer may."""
+    opened = Keys.open(keys)
+    typer.echo(f"server: {opened.address}")
+    typer.echo(f"clients: {', '.join(opened.clients()) or 'none'}")
+    typer.echo(f"revoked: {', '.join(name for name, _ in opened.revoked()) or 'none'}")
+
+
+@app.command()
+def revoke(client_names: options.ClientNames, keys: options.InKeys = KEYS) -> None:
+    """Let clients in no more; a running server puts them out within seconds."""
+    opened = Keys.open(keys)
+    for name in client_names:
+        opened.revoke(name)
+        typer.echo(f"{name} may no longer join")

@@ -1,0 +1,1 @@
+"""Many simulated runs: the search for settings, and studies of the paper's results."""

@@ -1,0 +1,53 @@
+"""Many simulated runs: of the same length, on all cores, with the data read once by each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from common.experiment.experiment import Experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem, Task
+
+CPU = torch.device("cpu")
+_Job = TypeVar("_Job")
+_Result = TypeVar("_Result")
+
+
+def lasting(local_steps: int, period: int, evaluations: int) -> list[str]:
+    """Return the settings of a run with so many local steps, whatever its period: so that all take the same time."""
+    rounds = max(1, local_steps // period)
+    return [
+        f"rounds={rounds}",
+        f"evaluate_every_rounds={max(1, rounds // evaluations)}",
+        "codec.encode_in_simulation=false",
+    ]
+
+
+def on_all_cores(
+    function: Callable[[_Job, Path | None], _Result], jobs: Sequence[_Job], data: Path | None
+) -> Iterator[tuple[_Job, _Result]]:
+    """Call a function for every job, in processes of one thread each; yield every result as soon as it is there."""
+    workers = min(os.cpu_count() or 1, max(1, len(jobs)))
+    os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # numpy's, read when a process starts
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        futures = {pool.submit(function, job, data): job for job in jobs}
+        for future in as_completed(futures):
+            yield futures[future], future.result()
+
+
+def problem_of(experiment: Experiment, data: Path | None) -> Problem:
+    """Load an experiment's data; what the last one needed is still at hand."""
+    return _loaded(experiment.task, experiment.clients, experiment.seed, data)
+
+
+@lru_cache(maxsize=1)
+def _loaded(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
+    return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)

@@ -1,0 +1,27 @@
+"""Table 3 of the paper: what a client uploads until accuracy on handwriting reaches a level, at 90 % sparsity."""
+
+from __future__ import annotations
+
+from server.research.studies.shared.femnist import ENTRIES, FULL, QUICK, STAND_IN
+from server.research.study_kinds import NEVER, CostStudy
+
+STUDY = CostStudy(
+    title="Handwriting by writer, 90 % sparsity: uploads of a client until accuracy reaches a level (Table 3)",
+    entries=ENTRIES,
+    full=FULL,
+    quick=QUICK,
+    depends_on_seed=True,
+    experiment="femnist-90-fewest-bits",
+    metric="test_accuracy",
+    levels={"80 %": 0.8, "82.5 %": 0.825, "85 %": 0.85},
+    lowest=0.5,
+    paper={
+        "final_topk": (6.0, 16.6, 92.4),
+        "fedht": (4.0, 8.54, 45.7),
+        "fediht": (0.8, 1.61, 13.0),
+        "server_pruning": (2.0, 3.57, NEVER),
+        "sparse_proxskip_local": (0.5, 0.55, 2.52),
+        "sparse_proxskip": (0.1, 0.18, 0.36),
+    },
+    remarks=[STAND_IN],
+)

@@ -1,0 +1,1 @@
+"""What studies on the same data have in common."""

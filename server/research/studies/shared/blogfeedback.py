@@ -1,0 +1,20 @@
+"""What the two studies on BlogFeedback share."""
+
+from __future__ import annotations
+
+from server.research.study import Effort, method
+
+ENTRIES = (
+    method("final_topk"),
+    method("fedht"),
+    method("fediht"),
+    method("server_pruning"),
+    method("randprox_l1"),
+    method("sparse_proxskip_local"),
+    method("sparse_proxskip"),
+    method("hybrid"),
+    method("sparse_proxskip", "codec.precision=bfloat16", label="sparse_proxskip, bfloat16"),
+)
+TO_THE_END = Effort(local_steps=12_000, seeds=2)
+TO_THE_LEVELS = Effort(local_steps=8_000, seeds=3, evaluations=200)  # often, so that costs are exact
+QUICK = Effort(local_steps=2_500, seeds=1, evaluations=40)

@@ -1,0 +1,223 @@
+"""What a study of the paper's results is: runs of methods, and what is made of them.
+
+A study is a file in server/studies/ that defines STUDY. It says which runs it needs; studies that need the same run
+share it. What it makes of them is a list of tables, and figures are drawn from the same curves.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from server.research.batch import lasting
+from server.runs.report import bits_to_reach
+
+Sample = dict[str, float]  # what was seen after a round: round, bits, bytes, the metrics, norms
+Curves = Mapping["Run", Sequence[Sample]]
+
+MISSING = "not reached"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One simulation that a study needs."""
+
+    experiment: str
+    settings: tuple[str, ...]
+    participation: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """Return a name for its file: readable, and another one for every other run."""
+        told = f"{self.experiment} {self.settings} {self.participation} {self.load().to_yaml()}"
+        return f"{self.experiment}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+
+    def load(self) -> Experiment:
+        """Return the experiment that is run."""
+        return load_experiment(self.experiment, self.settings)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One row of a table, or one curve of a figure."""
+
+    label: str
+    settings: tuple[str, ...]
+    participation: float = 1.0
+
+
+def method(name: str, *settings: str, label: str = "", participation: float = 1.0) -> Entry:
+    """Return the entry of a method."""
+    return Entry(label or name, (f"algorithm.name={name}", *settings), participation)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long runs are, and how many."""
+
+    local_steps: int  # of every run, whatever its period: so that all take the same time
+    seeds: int
+    evaluations: int = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study(ABC):
+    """Methods, at a density or several, and what the paper says of them."""
+
+    title: str
+    entries: Sequence[Entry]
+    full: Effort
+    quick: Effort
+    depends_on_seed: bool  # false: the start is fixed, and only a coin-flip schedule makes a difference
+    remarks: Sequence[str] = ()
+
+    @property
+    @abstractmethod
+    def experiments(self) -> Mapping[str, str]:
+        """Return the experiment files, by what their column is called."""
+
+    @abstractmethod
+    def table(self, curves: Curves, effort: Effort) -> Table:
+        """Return what the study found, beside what the paper says."""
+
+    @property
+    @abstractmethod
+    def figures(self) -> Sequence[Figure]:
+        """Return what is drawn."""
+
+    def runs(self, effort: Effort) -> list[Run]:
+        """Return all runs that it needs, those of the first seed first."""
+        found = [
+            run
+            for seed in range(effort.seeds)
+            for experiment in self.experiments.values()
+            for entry in self.entries
+            for run in self.runs_of(entry, experiment, effort)[seed : seed + 1]
+        ]
+        return list(dict.fromkeys(found))
+
+    def runs_of(self, entry: Entry, experiment: str, effort: Effort) -> list[Run]:
+        """Return the runs of one entry, a seed each; only one where all would be the same."""
+        chosen = load_experiment(experiment, entry.settings)
+        seeds = effort.seeds if self.depends_on_seed or chosen.schedule.kind == "coin" else 1
+        length = lasting(effort.local_steps, math.floor(chosen.schedule.period), effort.evaluations)
+        return [
+            Run(experiment, (*entry.settings, *length, f"seed={seed}"), entry.participation) for seed in range(seeds)
+        ]
+
+    def curves_of(self, entry: Entry, column: str, curves: Curves, effort: Effort) -> list[Sequence[Sample]]:
+        """Return the curves of one entry, a seed each."""
+        return [curves[run] for run in self.runs_of(entry, self.experiments[column], effort)]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: ours over the seeds, and the paper's."""
+
+    seeds: Sequence[float]  # without those that did not get there
+    of: int  # how many seeds there were; none where a method has no such number
+    paper: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        """Return the mean over seeds."""
+        return float(np.mean(self.seeds)) if self.seeds else None
+
+    @property
+    def error(self) -> float | None:
+        """Return the standard error of the mean; None for a single seed."""
+        return float(np.std(self.seeds, ddof=1) / math.sqrt(len(self.seeds))) if len(self.seeds) > 1 else None
+
+    def text(self, digits: int) -> str:
+        """Return mean and error, and how many seeds got there if not all."""
+        if self.mean is None:
+            return MISSING if self.of else "-"
+        error = "" if self.error is None else f" ± {self.error:.{digits}f}"
+        some = "" if len(self.seeds) == self.of else f" ({len(self.seeds)} of {self.of})"
+        return f"{self.mean:.{digits}f}{error}{some}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table."""
+
+    name: str
+    digits: int
+    in_paper: bool = True  # with a column for the paper's number
+
+
+@dataclass
+class Table:
+    """Rows of cells under columns."""
+
+    columns: Sequence[Column]
+    rows: dict[str, list[Cell]] = field(default_factory=dict)
+
+    def markdown(self) -> str:
+        """Return the table as Markdown: ours, and the paper's in a column beside it."""
+        header = ["method"]
+        for column in self.columns:
+            header += [column.name, "paper"] if column.in_paper else [column.name]
+        lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
+        for label, cells in self.rows.items():
+            line = [label]
+            for column, cell in zip(self.columns, cells, strict=True):
+                line.append(cell.text(column.digits))
+                if column.in_paper:
+                    line.append("-" if cell.paper is None else MISSING if math.isinf(cell.paper) else f"{cell.paper:g}")
+            lines.append(line)
+        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+    def records(self) -> list[dict[str, object]]:
+        """Return the table as records for JSON."""
+        return [
+            {
+                "method": label,
+                "column": column.name,
+                "mean": cell.mean,
+                "standard_error": cell.error,
+                "seeds": list(cell.seeds),
+                "seeds_tried": cell.of,
+                "paper": None if cell.paper is None or math.isinf(cell.paper) else cell.paper,
+            }
+            for label, cells in self.rows.items()
+            for column, cell in zip(self.columns, cells, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Curves of all entries in panels side by side."""
+
+    name: str
+    column: str  # of the study's experiments
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One picture: a quantity against another."""
+
+    quantity: str
+    label: str
+    against: str = "bits"  # or: round
+    logarithmic: bool = False
+    lowest: float | None = None
+    levels: Sequence[float] = ()
+
+
+def final(curve: Sequence[Sample], quantity: str) -> float:
+    """Return a quantity in the end; not a number if the run diverged."""
+    return curve[-1].get(quantity, math.nan) if curve else math.nan
+
+
+def cost_to_reach(curve: Sequence[Sample], quantity: str, level: float, cost: str) -> float | None:
+    """Return what had been uploaded when a quantity first reached a level."""
+    return bits_to_reach([(sample[cost], sample[quantity]) for sample in curve if quantity in sample], level)

@@ -1,0 +1,162 @@
+"""The kinds of studies: what is reached in the end, what it costs to get there, and how quantities move."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from server.research.study import (
+    Cell,
+    Column,
+    Curves,
+    Effort,
+    Figure,
+    Panel,
+    Sample,
+    Study,
+    Table,
+    cost_to_reach,
+    final,
+)
+
+NEVER = math.inf  # in a paper's table: a level that was not reached
+PaperRows = Mapping[str, Sequence[float]]  # a number for each column
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """What is shown of a run's end."""
+
+    key: str
+    name: str
+    digits: int
+    scale: float = 1.0
+    paper: PaperRows | None = None
+
+
+SENT = Quantity("bytes", "sent, kB", 1, 1e-3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndStudy(Study):
+    """What every method reaches in the end, at several densities."""
+
+    by_sparsity: Mapping[str, str]
+    quantities: Sequence[Quantity]
+    drawn: Sequence[Figure]
+
+    @property
+    def experiments(self) -> Mapping[str, str]:
+        """Return the experiment of each sparsity."""
+        return self.by_sparsity
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """Return the curves at one sparsity."""
+        return self.drawn
+
+    def table(self, curves: Curves, effort: Effort) -> Table:
+        """Return the quantities in the end, and what a client had sent by then."""
+        columns = [
+            *(
+                Column(f"{q.name}, {name}", q.digits, q.paper is not None)
+                for q in self.quantities
+                for name in self.experiments
+            ),
+            *(Column(f"sent, kB, {name}", 1, in_paper=False) for name in self.experiments),
+        ]
+        table = Table(columns)
+        for entry in self.entries:
+            by_column = {name: self.curves_of(entry, name, curves, effort) for name in self.experiments}
+            cells = [
+                _end(by_column[name], quantity, entry.label, place)
+                for quantity in self.quantities
+                for place, name in enumerate(self.experiments)
+            ]
+            sent = [_end(by_column[name], SENT, entry.label) for name in self.experiments]
+            table.rows[entry.label] = cells + sent
+        return table
+
+
+def _end(runs: Sequence[Sequence[Sample]], quantity: Quantity, label: str, place: int = 0) -> Cell:
+    """Return where a quantity ended, beside what the paper says of this method."""
+    ends = [quantity.scale * final(curve, quantity.key) for curve in runs]
+    paper = (quantity.paper or {}).get(label, ())
+    beside = paper[place] if place < len(paper) else None
+    has_it = any(quantity.key in sample for curve in runs for sample in curve)
+    return Cell([end for end in ends if math.isfinite(end)], len(ends) if has_it else 0, beside)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CostStudy(Study):
+    """What a client uploads until a metric reaches a level."""
+
+    experiment: str
+    metric: str
+    levels: Mapping[str, float]  # by how they are written
+    paper: PaperRows  # Mbit
+    lowest: float  # of the figure
+
+    @property
+    def experiments(self) -> Mapping[str, str]:
+        """Return the one experiment."""
+        return {"all": self.experiment}
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """Return the metric against uploaded bits."""
+        levels = list(self.levels.values())
+        panels = [
+            Panel(self.metric, self.metric, lowest=self.lowest, levels=levels),
+            Panel("train_loss", "train loss", logarithmic=True),
+        ]
+        return [Figure("curves", "all", panels)]
+
+    def table(self, curves: Curves, effort: Effort) -> Table:
+        """Return Mbit as the paper counts, and kilobytes as they are sent."""
+        mbit = [Column(f"Mbit to {name}", 3) for name in self.levels]
+        sent = [Column(f"sent, kB, to {name}", 2, in_paper=False) for name in self.levels]
+        table = Table([*mbit, *sent])
+        for entry in self.entries:
+            runs = self.curves_of(entry, "all", curves, effort)
+            paper: Sequence[float | None] = self.paper.get(entry.label) or [None] * len(self.levels)
+            levels = self.levels.values()
+            bits = [self._cost(runs, level, "bits", 1e-6, beside) for level, beside in zip(levels, paper, strict=True)]
+            table.rows[entry.label] = [*bits, *(self._cost(runs, level, "bytes", 1e-3) for level in levels)]
+        return table
+
+    def _cost(
+        self, runs: Sequence[Sequence[Sample]], level: float, cost: str, scale: float, paper: float | None = None
+    ) -> Cell:
+        costs = [cost_to_reach(curve, self.metric, level, cost) for curve in runs]
+        return Cell([scale * one for one in costs if one is not None], len(costs), paper)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CourseStudy(Study):
+    """How quantities move in the course of training."""
+
+    experiment: str
+    quantities: Sequence[Quantity]
+    panels: Sequence[Panel]
+
+    @property
+    def experiments(self) -> Mapping[str, str]:
+        """Return the one experiment."""
+        return {"all": self.experiment}
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """Return all panels in one figure."""
+        return [Figure("curves", "all", self.panels)]
+
+    def table(self, curves: Curves, effort: Effort) -> Table:
+        """Return where the quantities end."""
+        table = Table(
+            [Column(quantity.name, quantity.digits, quantity.paper is not None) for quantity in self.quantities]
+        )
+        for entry in self.entries:
+            runs = self.curves_of(entry, "all", curves, effort)
+            table.rows[entry.label] = [_end(runs, quantity, entry.label) for quantity in self.quantities]
+        return table

@@ -1,0 +1,106 @@
+"""What the server must not forget: written after every round, before anything of the next one is sent.
+
+A server that is killed at any moment goes on from here. Whatever it had done of the next round is done again, and comes
+out the same: plans are functions of the seed, and clients that were done with the round send the same bytes again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from common.storage.durable import (read_durable, write_durably)
+from common.errors import UserError
+from common.experiment.experiment import Experiment
+from common.rounds.ledger import Ledger
+from common.rounds.ledger import Checkpoint
+from common.rounds.records import RoundRecord
+from common.rounds.state import ServerState
+from server.runs.run_folder import record_of
+
+FILE = "journal.safetensors"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """The run after one of its rounds."""
+
+    run: str  # the name that clients remember it by
+    checkpoint: Checkpoint
+    record: RoundRecord | None  # of the last round; None before the first
+    controls: Sequence[Tensor | None] = ()  # of the clients, in a simulation, where nobody else keeps them
+
+
+class Journal:
+    """The file in a run's folder that holds the newest entry."""
+
+    def __init__(self, folder: Path, experiment: Experiment) -> None:
+        self.path = folder / FILE
+        self._digest = hashlib.sha256(experiment.to_yaml().encode()).hexdigest()
+
+    def write(self, entry: Entry) -> None:
+        """Replace the entry."""
+        checkpoint, state, ledger = entry.checkpoint, entry.checkpoint.state, entry.checkpoint.ledger
+        tensors: dict[str, Tensor | None] = {
+            "model": state.model,
+            "control": state.control,
+            "buffers": state.buffers,
+            # The newest average is the model itself.
+            "shift": ledger.shift,
+            **{f"average {one}": average for one, average in ledger.averages.items() if one != checkpoint.round},
+            **{f"control {place}": control for place, control in enumerate(entry.controls)},
+        }
+        metadata = {
+            "run": entry.run,
+            "experiment": self._digest,
+            "round": checkpoint.round,
+            "counted": ledger.counted,
+            "averages": list(ledger.averages),
+            "off_centre": ledger.off_centre,
+            "recentrings": ledger.recentrings,
+            "awaiting": sorted(ledger.awaiting),
+            "bits_up": checkpoint.bits_up,
+            "controls": len(entry.controls),
+            "record": asdict(entry.record) if entry.record else None,
+        }
+        write_durably(self.path, tensors, {"journal": json.dumps(metadata, allow_nan=False)})
+
+    def read(self) -> Entry | None:
+        """Return the newest entry; None if none was ever written."""
+        saved = read_durable(self.path, "a run's journal")
+        if saved is None:
+            return None
+        tensors, metadata = saved
+        try:
+            known = json.loads(metadata["journal"])
+            if known["experiment"] != self._digest:
+                raise UserError(f"{self.path} is of another experiment than the experiment.yaml beside it")
+            model = tensors["model"]
+            checkpoint = Checkpoint(
+                round=known["round"],
+                state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
+                ledger=_ledger(known, tensors),
+                bits_up=known["bits_up"],
+            )
+            record = record_of(known["record"]) if known["record"] else None
+            controls = [tensors.get(f"control {place}") for place in range(known["controls"])]
+        except (KeyError, TypeError, json.JSONDecodeError) as error:
+            raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
+        return Entry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
+
+
+def _ledger(known: dict[str, Any], tensors: dict[str, Tensor]) -> Ledger:
+    return Ledger(
+        counted=known["counted"],
+        averages={one: tensors.get(f"average {one}", tensors["model"]) for one in known["averages"]},
+        off_centre=known["off_centre"],
+        recentrings=known["recentrings"],
+        shift=tensors.get("shift"),
+        awaiting=frozenset(known["awaiting"]),
+    )

@@ -1,0 +1,1 @@
+"""All clients in one process, with the deployed algorithm code."""

@@ -1,0 +1,245 @@
+"""All clients in one process: the deployed algorithm code without the network.
+
+Where one objective can hold many clients (convex tasks), all of them run as one batch of rows; networks run client by
+client. Either way every client does what it would do on its own machine, with the same random numbers. As in a
+deployment, the server's side is on the CPU and only the clients are on the device. Where only a part of the clients
+takes part in a round, at random, the others are as if they had been away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from common.codec.payload import pack_state, pack_upload
+from common.experiment.experiment import Experiment
+from common.learning.task import Problem
+from common.randomness import stream
+from common.rounds.algorithm import Algorithm, client_round
+from common.rounds.ledger import Checkpoint
+from common.rounds.mean import ControlSum, RunningMean
+from common.rounds.objective import Objective
+from common.rounds.records import BITS_A_VALUE, RoundRecord, Traffic
+from common.rounds.rounding import rounded
+from common.rounds.state import ClientMemory, Precision, RoundPlan, ServerState, Upload
+from common.vectors.divergence import refuse_divergence
+from common.vectors.sparsity import density_of
+from server.runs.journal import Entry
+
+SIMULATION = "simulation"  # in place of the name of a deployed run
+
+
+@dataclass
+class Cohort:
+    """Clients that run as one: the rows of one tensor, or a single client with a vector."""
+
+    objective: Objective
+    rows: int | None  # None: a single client, without a batch dimension
+    device: torch.device
+    memory: ClientMemory = field(default_factory=ClientMemory)
+    present: list[int] = field(default_factory=list)  # which of its clients take part in the round
+
+    def download(self, state: ServerState) -> ServerState:
+        """Give every row the same state, on the clients' device."""
+        return ServerState(
+            model=self._spread(state.model),
+            control=None if state.control is None else self._spread(state.control),
+            buffers=None if state.buffers is None else state.buffers.to(self.device),
+        )
+
+    def counted(self, upload: Upload) -> Upload:
+        """Return the rows of those who take part."""
+        if self.rows is None or len(self.present) == self.rows:
+            return upload
+        control = upload.control_change
+        return Upload(
+            model=upload.model[self.present], control_change=None if control is None else control[self.present]
+        )
+
+    def uploads(self, upload: Upload) -> Iterator[Upload]:
+        """Take what is counted apart into the uploads of the clients, on the CPU."""
+        model, control = upload.model.cpu(), None if upload.control_change is None else upload.control_change.cpu()
+        if self.rows is None:
+            yield Upload(model=model, control_change=control, buffers=upload.buffers)
+            return
+        for row in range(len(model)):
+            yield Upload(model=model[row], control_change=None if control is None else control[row])
+
+    def keep(self, settled: ClientMemory, before: ClientMemory) -> None:
+        """Remember the round, but only where a client took part in it."""
+        if self.rows is not None and len(self.present) < self.rows and before.control is not None:
+            assert settled.control is not None
+            control = before.control.clone()
+            control[self.present] = settled.control[self.present]
+            settled = replace(settled, control=control)
+        self.memory = settled
+
+    def _spread(self, vector: torch.Tensor) -> torch.Tensor:
+        moved = vector.to(self.device)
+        return moved if self.rows is None else moved.expand(self.rows, -1)
+
+
+class Simulation:
+    """A federation in one process, between two rounds."""
+
+    def __init__(
+        self, experiment: Experiment, problem: Problem, device: torch.device, participation: float = 1.0
+    ) -> None:
+        self.experiment = experiment
+        self.problem = problem
+        self.algorithm: Algorithm = experiment.algorithm
+        self.state = self.algorithm.initial_state(problem.initial_state())
+        self.cohorts = self._cohorts(device)
+        self.rounds_done = 0
+        self.bits_up = 0.0
+        codec = experiment.codec
+        self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
+        self._participation = participation
+
+    def entry(self, record: RoundRecord) -> Entry:
+        """Return what it takes to go on after the last round, of which this is the record."""
+        checkpoint = Checkpoint(round=self.rounds_done, state=self.state, bits_up=self.bits_up)
+        controls = [cohort.memory.control for cohort in self.cohorts]
+        return Entry(run=SIMULATION, checkpoint=checkpoint, record=record, controls=controls)
+
+    def go_on_from(self, entry: Entry) -> None:
+        """Be as the simulation was that wrote this entry."""
+        self.state, self.rounds_done = entry.checkpoint.state, entry.checkpoint.round
+        self.bits_up = entry.checkpoint.bits_up
+        for cohort, control in zip(self.cohorts, entry.controls, strict=True):
+            moved = None if control is None else control.to(cohort.device)
+            cohort.memory = ClientMemory(control=moved, settled=self.rounds_done)
+
+    def rounds(self) -> Iterator[RoundRecord]:
+        """Run the rounds that are left, giving each one's record."""
+        while self.rounds_done < self.experiment.rounds:
+            yield self.step()
+
+    def step(self) -> RoundRecord:
+        """Run the next round."""
+        started = time.perf_counter()
+        plan = self.experiment.plan(self.rounds_done + 1)
+        density_down = density_of(self.state.model).item()
+        payload_down = None if self.encode_as is None else len(pack_state(self.state))
+        sent, traffic = self._train(plan, payload_down)
+        seconds = time.perf_counter() - started
+        self.rounds_done = plan.round
+        self.bits_up += BITS_A_VALUE * sent.values / self.problem.clients
+        record = RoundRecord(
+            round=plan.round,
+            local_steps=plan.local_steps,
+            clients_counted=sent.clients,
+            paper_bits_up=self.bits_up,
+            density_up=sent.model_values / (sent.clients * self.state.model.shape[-1]),
+            density_down=density_down,
+            control_sum_norm=self._control_sum_norm(),
+            seconds=seconds,
+            payload_bytes_up=_total(one.payload_bytes_up for one in traffic.values()),
+            payload_bytes_down=_total(one.payload_bytes_down for one in traffic.values()),
+            traffic_by_client=traffic,
+            metrics=self._evaluate() if self.experiment.is_evaluated(plan.round) else {},
+        )
+        refuse_divergence(plan.round, self.state.model, [*record.metrics.values(), record.control_sum_norm or 0.0])
+        return record
+
+    def kept(self) -> ServerState:
+        """Return the model as it is evaluated and saved."""
+        return self.algorithm.evaluated(self.state)
+
+    def norms(self) -> dict[str, float]:
+        """Return the norms of the model, of the sum of the controls, and of a control on average."""
+        found = {"model_norm": float(self.kept().model.norm())}
+        if self.algorithm.has_control:
+            controls = self._controls()
+            found |= {"control_sum": controls.sum_norm(), "control_norm": controls.mean_norm()}
+        return found
+
+    def _cohorts(self, device: torch.device) -> list[Cohort]:
+        everyone = range(self.problem.clients)
+        objective = self.problem.objective
+        if self.problem.batched:
+            cohorts = [Cohort(objective(everyone), len(everyone), device)]
+        else:
+            cohorts = [Cohort(objective([client]), None, device) for client in everyone]
+        for cohort in cohorts:
+            cohort.memory = self.algorithm.initial_memory(cohort.download(self.state))
+        return cohorts
+
+    def _train(self, plan: RoundPlan, payload_down: int | None) -> tuple[RunningMean, dict[str, Traffic]]:
+        average = RunningMean()
+        traffic: dict[str, Traffic] = {}
+        present = self._present(plan.round)
+        trained: list[tuple[Cohort, ClientMemory]] = []
+        for cohort in self._cohorts_of(present):
+            download = cohort.download(self.state)
+            upload, memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
+            trained.append((cohort, memory))
+            counted = cohort.counted(upload)
+            average.add(counted)
+            for values, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
+                traffic[f"client-{present[len(traffic)]}"] = Traffic(
+                    paper_bits_up=BITS_A_VALUE * values, payload_bytes_up=payload_up, payload_bytes_down=payload_down
+                )
+        self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=self._participation)
+        # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
+        for cohort, memory in trained:
+            cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
+        return average, traffic
+
+    def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
+        """Return how long the upload of each client is, encoded; None where nothing is."""
+        if self.encode_as is None:
+            return [None] * (1 if cohort.rows is None else len(counted.model))
+        sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
+        return [len(pack_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
+
+    def _present(self, round_number: int) -> list[int]:
+        """Return who takes part in a round."""
+        clients = self.problem.clients
+        count = max(1, round(self._participation * clients))
+        if count == clients:
+            return list(range(clients))
+        generator = stream(self.experiment.seed, "participants", round_number)
+        return sorted(generator.choice(clients, count, replace=False).tolist())
+
+    def _cohorts_of(self, present: list[int]) -> list[Cohort]:
+        """Return the cohorts of those who take part, and tell them who does."""
+        if not self.problem.batched:
+            return [self.cohorts[client] for client in present]
+        self.cohorts[0].present = present
+        return self.cohorts
+
+    def _evaluate(self) -> dict[str, float]:
+        kept = self.kept()
+        loss = 0.0
+        for cohort in self.cohorts:
+            download = cohort.download(kept)
+            loss += cohort.objective.loss(download.model, download.buffers).cpu().double().sum().item()
+        return {**self.problem.evaluate(kept), "train_loss": loss / self.problem.clients}
+
+    def _control_sum_norm(self) -> float | None:
+        """Return how far the controls are from summing to zero; None without control variates."""
+        return self._controls().relative_norm() if self.algorithm.has_control else None
+
+    def _controls(self) -> ControlSum:
+        controls = ControlSum()
+        for cohort in self.cohorts:
+            correction = self.algorithm.correction(cohort.memory, cohort.download(self.state))
+            assert correction is not None
+            controls.add(correction)
+        return controls
+
+
+def _values(upload: Upload) -> list[int]:
+    """Return how many values of each client's upload the paper counts."""
+    parts = [part for part in (upload.model, upload.control_change) if part is not None]
+    counts = [torch.count_nonzero(part.reshape(-1, part.shape[-1]), dim=-1).tolist() for part in parts]
+    return [sum(of_client) for of_client in zip(*counts, strict=True)]
+
+
+def _total(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

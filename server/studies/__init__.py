@@ -1,3 +1,0 @@
-"""The studies of the paper's results: one file each, found by its name."""
-
-NOT_PLUGINS = frozenset({"blogfeedback", "femnist"})

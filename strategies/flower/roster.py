@@ -1,0 +1,132 @@
+"""Who takes part in a run: clients by names of their own, and the nodes behind which they are now."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from common.errors import MessageError
+from common.messages.messages import NOTICE, pack_notice, unpack_introduction
+from strategies.flower.exchange import PromptGrid
+
+SECONDS_BETWEEN_NOTICES = 10.0
+QUESTION_SECONDS = 120.0  # a client may load its data before it answers
+SECONDS_BETWEEN_LOOKS = 10.0  # after who was left out
+LONGEST_REASON = 300  # characters of what a client says of itself
+
+Say = Callable[[str], None]
+
+
+def short(text: str | None) -> str:
+    """Return what a client says, as far as anybody will read it."""
+    text = text or "no reason given"
+    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+
+
+class Roster:
+    """Who takes part: clients by name, and the nodes behind which they are now."""
+
+    def __init__(self, most_clients: int, say: Say) -> None:
+        self.nodes: dict[str, int] = {}
+        self._most_clients = most_clients
+        self._say = say
+        self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
+        self._known: set[int] = set()
+        self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
+        self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
+        self._next_look = 0.0
+
+    def update(self, grid: Grid) -> None:
+        """Ask new nodes for their client's name, now and then those that were left out too, and drop who has gone."""
+        online = set(grid.get_node_ids())
+        for name in [name for name, node in self.nodes.items() if node not in online]:
+            self._say(f"{name} has left")
+            del self.nodes[name]
+            self._next_look = 0.0  # there is a place for another
+        self._left_out = {node: why for node, why in self._left_out.items() if node in online}
+        self._give_up_questions(grid)
+        new = online - self._known
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+            new |= self._left_out.keys() - {node for node, _ in self._asked.values()}
+        self._known = online
+        self._ask(grid, {node: Message(RecordDict(), node, MessageType.QUERY) for node in sorted(new)})
+        for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
+            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
+            if reply.metadata.message_type == MessageType.QUERY:
+                self._welcome(node, reply, grid)
+
+    def _ask(self, grid: Grid, questions: Mapping[int, Message]) -> None:
+        sent = zip(grid.push_messages(questions.values()), questions, strict=True)
+        self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
+
+    def gather(self, grid: Grid, count: int, least: int = 0, patience_seconds: float = math.inf) -> None:
+        """Wait until that many clients are there, or after a while so many at least, and say who is missing."""
+        next_notice, end = time.monotonic() + 1.0, time.monotonic() + patience_seconds
+        while True:
+            self.update(grid)
+            if len(self.nodes) >= (count if time.monotonic() < end else least):
+                return
+            if time.monotonic() >= next_notice:
+                next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES
+                self._say(self._missing(count))
+            if isinstance(grid, PromptGrid):
+                grid.wait_for_reply(0.1)
+            else:
+                time.sleep(0.5)
+
+    def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
+        if reply.has_error():
+            self._leave_out(node, f"a client cannot take part: {short(reply.error.reason)}")
+            return
+        try:
+            introduction = unpack_introduction(reply.content)
+        except MessageError as error:
+            self._leave_out(node, f"node {node} does not answer as one of our clients: {error}")
+            return
+        name, identity = introduction.client, introduction.identity
+        registered = grid.registered_name(node) if isinstance(grid, PromptGrid) else None
+        if registered not in (None, name):
+            why = f"the key of {registered} does not go with the name {name}"
+            self._leave_out(node, why, grid, f"{why}; say --name {registered}")
+        elif name not in self.nodes and len(self.nodes) >= self._most_clients:
+            self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
+        elif self.nodes.get(name, node) != node and identity != self._identities[name]:
+            why = f"{name} is here already; another client that calls itself so is left out until that one has left"
+            notice = f"another client is called {name} already; choose another --name, or end that one"
+            self._leave_out(node, why, grid, notice)
+        else:
+            self._admit(node, name, identity)
+
+    def _admit(self, node: int, name: str, identity: str) -> None:
+        if self.nodes.get(name, node) != node:  # it lost its connection and is back before the old one was found dead
+            self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
+        self.nodes[name], self._identities[name] = node, identity
+        self._left_out.pop(node, None)
+
+    def _leave_out(self, node: int, why: str, grid: Grid | None = None, notice: str = "") -> None:
+        """Let a node wait, and tell the operators of both sides, once."""
+        if self._left_out.get(node) != why:
+            self._say(why)
+            if grid is not None:
+                self._ask(grid, {node: Message(pack_notice(notice), node, f"{MessageType.QUERY}.{NOTICE}")})
+        self._left_out[node] = why
+
+    def _give_up_questions(self, grid: Grid) -> None:
+        """Ask again who did not answer for long: the question may have been lost with a broken connection."""
+        late = {one for one, (_, then) in self._asked.items() if time.monotonic() - then > QUESTION_SECONDS}
+        for one in late:
+            self._known.discard(self._asked.pop(one)[0])
+        if late and isinstance(grid, PromptGrid):
+            grid.forget(late)
+
+    def _missing(self, count: int) -> str:
+        here = sorted(self.nodes)
+        usual = [f"client-{index}" for index in range(count)]
+        absent = [name for name in usual if name not in self.nodes]
+        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) else ""
+        return f"waiting for clients: {len(here)} of {count} are here{who}"
