@@ -11,11 +11,12 @@ from torch import Tensor
 from bench.measure import Ratio, median_seconds
 from bench.vectors import one_pass
 from client.memory import MemoryFile
+from common.codec.payload import pack_upload
 from common.experiment.files import load_experiment
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.vectors.sparsity import top_k
-from server.runs.journal import Entry, Journal
+from server.runs.journal import Journal, JournalEntry
 
 REPETITIONS = 5
 
@@ -24,7 +25,8 @@ def run(vector: Tensor) -> list[Ratio]:
     """Return the time of both in copies of the model, the disk's own time included."""
     experiment = load_experiment("cifar10")
     sent = top_k(vector, 0.1)
-    pending = Pending(plan=experiment.plan(1), upload=Upload(model=sent), reference=sent)
+    encoded = pack_upload(Upload(model=sent), "float32")
+    pending = Pending(plan=experiment.plan(1), reference=sent, is_reference_sent=True, sent=encoded)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
     checkpoint = Checkpoint(
         round=1, state=ServerState(model=sent), ledger=Ledger(counted={"client-0": 1}, averages={1: sent})
@@ -34,7 +36,7 @@ def run(vector: Tensor) -> list[Ratio]:
         actions = {
             "copy": one_pass(vector),
             "client's memory": lambda: file.save(memory),
-            "server's journal": lambda: journal.write(Entry(run="bench", checkpoint=checkpoint, record=None)),
+            "server's journal": lambda: journal.write(JournalEntry(run="bench", checkpoint=checkpoint, record=None)),
         }
         seconds = median_seconds(actions, REPETITIONS)
     unit = seconds.pop("copy")

@@ -17,14 +17,13 @@ from flwr.app import Message, MessageType
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from bench.loopback import Fate, LoopbackClient, LoopbackGrid
 from client.round import Participant
 from common.experiment.files import load_experiment
-from common.learning.data import DataFolder
 from common.messages.messages import Order, Run
-from common.rounds.records import RoundRecord
 from common.rounds.state import ClientMemory
-from strategies.flower.strategy import AlgorithmStrategy
+from strategies.flower.terms import Terms
+from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
+from tests.harness.witness import Witness
 
 LOST = 0.2  # of the uploads
 ROUNDS = 300
@@ -48,7 +47,6 @@ def measure(lost: float, kind: type[Participant]) -> Curves:
 
 def _run(seed: int, lost: float, kind: type[Participant]) -> list[tuple[float, float]]:
     experiment = load_experiment("digits", [f"rounds={ROUNDS}", f"seed={seed}"])
-    problem = experiment.load(DataFolder.choose(None), torch.device("cpu"))
     run = Run(experiment=experiment, name="faults")
     chance = random.Random(seed)  # noqa: S311 - no secret
     clients = {index + 1: LoopbackClient(index, None, run, kind) for index in range(experiment.clients)}
@@ -58,22 +56,8 @@ def _run(seed: int, lost: float, kind: type[Participant]) -> list[tuple[float, f
         return Fate.ANSWER_LOST if trains and chance.random() < lost else Fate.ANSWERED
 
     grid = LoopbackGrid(clients, fate)
-    curve: list[tuple[float, float]] = []
-
-    def on_round(record: RoundRecord) -> None:
-        accuracy = problem.evaluate(strategy.algorithm.evaluated(strategy.state))["test_accuracy"]
-        curve.append((accuracy, record.control_sum_norm or 0.0))
-
-    strategy = AlgorithmStrategy(
-        experiment,
-        problem.initial_state(),
-        minimum_clients=1,
-        audit_every_rounds=1,
-        on_round=on_round,
-        say=lambda _: None,
-    )
-    strategy.start(grid, strategy.initial_arrays, num_rounds=ROUNDS)
-    return curve
+    run_of = Witness(experiment, Terms(minimum_clients=1, audit_every_rounds=1)).run(grid)
+    return [(record.metrics["test_accuracy"], record.control_sum_norm or 0.0) for record in run_of.records]
 
 
 def draw(curves: Mapping[str, Curves], path: Path) -> None:

@@ -23,11 +23,10 @@ from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
 from common.messages.messages import Run, pack_run
 from common.program.memory import keep_freed_memory
-from common.rounds.records import RoundRecord
 from server.deploy.local import leaving
 from server.link.fleet import Fleet
 from server.runs.run_folder import RunFolder
-from strategies.flower.strategy import AlgorithmStrategy
+from tests.harness.witness import Witness
 
 BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parent.parent
@@ -95,21 +94,15 @@ def _ours(case: Case) -> tuple[float, float, float]:
     """
     experiment = case.experiment
     before = _resident_bytes(os.getpid())
-    records: list[RoundRecord] = []
-    strategy = AlgorithmStrategy(
-        experiment,
-        PayloadProblem(case.nodes, VALUES[case.payload]).initial_state(),
-        on_round=records.append,
-        say=_quiet,
-    )
+    witness = Witness(experiment, problem=PayloadProblem(case.nodes, VALUES[case.payload]))
     with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
         clients = [stack.enter_context(_clients(fleet.address, case, place)) for place in range(case.processes)]
         with fleet.run(pack_run(Run(experiment=experiment, name="bench"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+            witness.run(grid)
         model = 4 * VALUES[case.payload]
         grown = (_peak_bytes(os.getpid()) - before) / model
         client_peak = _peak_bytes(clients[0].pid) / model
-    return statistics.median(record.seconds for record in records[1:]), grown, client_peak
+    return statistics.median(record.seconds for record in witness.records[1:]), grown, client_peak
 
 
 @contextmanager

@@ -73,8 +73,7 @@ def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> Cli
 
 
 def _train(participant: Participant, content: RecordDict) -> RecordDict:
-    order = unpack_order(content, participant.like)
-    return pack_report(participant.train(order), order.plan.precision)
+    return pack_report(participant.train(unpack_order(content, participant.like)))
 
 
 def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:

@@ -10,11 +10,12 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from common.codec.vector import decode, encode
+from common.codec.payload import unpack_upload
 from common.errors import UserError
-from common.rounds.state import ClientMemory, Pending, RoundPlan, Upload
+from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.disk import writing
 from common.storage.durable import read_durable, write_durably
+from common.storage.spool import Spool
 
 
 def identity_of(folder: Path | None, client: str) -> str:
@@ -50,43 +51,42 @@ class MemoryFile:
         pending = memory.pending
         tensors: dict[str, Tensor | None] = {"control": memory.control}
         if pending is not None:
-            upload = pending.upload
-            # Encoded: it is sparse, and the disk is what takes time here.
-            model = torch.frombuffer(bytearray(encode(upload.model.cpu())), dtype=torch.uint8)
-            tensors |= {"model": model, "control_change": upload.control_change, "buffers": upload.buffers}
-            tensors["reference"] = None if pending.reference is upload.model else pending.reference
-        plan = json.dumps(asdict(pending.plan)) if pending is not None else ""
-        size = str(pending.upload.model.shape[-1]) if pending is not None else ""
+            tensors["sent"] = _as_tensor(pending.sent)
+            tensors["reference"] = None if pending.is_reference_sent else pending.reference
         metadata = {
             "run": self._run,
             "settled": str(memory.settled),
             "recentred": str(memory.recentred),
-            "plan": plan,
-            "size": size,
+            "plan": json.dumps(asdict(pending.plan)) if pending is not None else "",
         }
         write_durably(self.path, tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
 
-    def load(self) -> ClientMemory | None:
-        """Return what this run's client saved last; None if it never did."""
+    def load(self, like: ServerState) -> ClientMemory | None:
+        """Return what this run's client saved last; None if it never did. `like` gives the sizes."""
         saved = read_durable(self.path, "a client's memory")
         if saved is None or saved[1].get("run") != self._run:
             return None  # or of an earlier run, which is over
         tensors, metadata = saved
         try:
-            pending = _pending(metadata["plan"], metadata["size"], tensors)
+            pending = _pending(metadata["plan"], tensors, like)
             settled, recentred = int(metadata["settled"]), int(metadata["recentred"])
         except (KeyError, ValueError, TypeError) as error:
             raise UserError(f"{self.path} is not a client's memory: {error!r}; move it away to start afresh") from None
         return ClientMemory(control=tensors.get("control"), settled=settled, recentred=recentred, pending=pending)
 
 
-def _pending(plan: str, size: str, tensors: dict[str, Tensor]) -> Pending | None:
+def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
     if not plan:
         return None
-    upload = Upload(
-        model=decode(tensors["model"].numpy().data, int(size)),
-        control_change=tensors.get("control_change"),
-        buffers=tensors.get("buffers"),
+    sent, reference = tensors["sent"].numpy().tobytes(), tensors.get("reference")
+    return Pending(
+        plan=RoundPlan(**json.loads(plan)),
+        reference=unpack_upload(sent, like).model.dense() if reference is None else reference,
+        is_reference_sent=reference is None,
+        sent=sent,
     )
-    reference = tensors.get("reference", upload.model)
-    return Pending(plan=RoundPlan(**json.loads(plan)), upload=upload, reference=reference)
+
+
+def _as_tensor(data: bytes | Spool) -> Tensor:
+    memory = data.mapped() if isinstance(data, Spool) else bytearray(data)
+    return torch.frombuffer(memory, dtype=torch.uint8)

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from client.limits import peak_memory
 from client.memory import MemoryFile, identity_of
+from common.codec.payload import pack_upload
 from common.errors import UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -18,7 +19,8 @@ from common.learning.data import DataFolder
 from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
 from common.messages.messages import Evaluation, Introduction, Order, Recentring, Report
 from common.rounds.algorithm import Algorithm, client_round
-from common.rounds.state import ClientMemory, ServerState, Upload
+from common.rounds.state import ClientMemory, Pending, ServerState, Upload
+from common.storage.spool import Spool
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Participant:
         self._objective = problem.objective([own])
         self._device = like.model.device
         self._memory_file = memory_file
-        saved = memory_file.load() if memory_file else None
+        saved = memory_file.load(like) if memory_file else None
         self._memory = _moved(saved, self._device) if saved else algorithm.initial_memory(like)
 
     @classmethod
@@ -93,24 +95,28 @@ class Participant:
         introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
         return cls(introduction, algorithm, problem, own, _on(state, station.device), memory_file)
 
-    def train(self, order: Order) -> Report[Upload]:
-        """Run a round; asked again for the one it has just done, give the same answer again."""
+    def train(self, order: Order) -> Report[bytes | Spool]:
+        """Run a round; asked again for the one it has just done, send the same bytes again."""
         started = time.perf_counter()
         pending = self._memory.pending
         if pending is None or not self._is_asked_again(order):
-            state = _on(order.state, self._device)
-            upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
-            self._remember(memory)
-        else:
-            upload = pending.upload
-        seconds = time.perf_counter() - started
+            pending = self._finished(order)
         return Report(
             client=self.name,
             round=order.plan.round,
-            seconds=seconds,
+            seconds=time.perf_counter() - started,
             peak=peak_memory(self._device),
-            upload=_upload_on_cpu(upload),
+            upload=pending.sent,
         )
+
+    def _finished(self, order: Order) -> Pending:
+        """Run a round, and remember it before anybody hears of it."""
+        state = _on(order.state, self._device)
+        upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
+        assert memory.pending is not None
+        pending = replace(memory.pending, sent=pack_upload(_upload_on_cpu(upload), order.plan.precision))
+        self._remember(replace(memory, pending=pending))
+        return pending
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import signal
-import time
 from pathlib import Path
 
 import torch
@@ -26,18 +25,20 @@ from common.rounds.records import RoundRecord
 from server.commands import options
 from server.commands.keys import DEFAULT_PORT
 from server.commands.keys import app as keys_app
-from server.deploy.federation import Federation, Terms
+from server.deploy.federation import Federation
 from server.deploy.guard import Guard
 from server.deploy.local import arguments_of_clients, local_clients
 from server.keys.folder import Keys
 from server.link.fleet import Fleet
 from server.research.reproduce import ALL, reproduce, studies
 from server.research.tuning import Search, Span, Trial, best_of, search, write_tuned
-from server.runs.journal import Entry, Journal
+from server.runs.journal import Journal, JournalEntry
 from server.runs.progress import live_view
+from server.runs.recorder import Recorder
 from server.runs.report import all_encoded, common_metric, comparison_table, curve, draw_comparison, require_figures
 from server.runs.run_folder import RunFolder, next_free
 from server.simulation.simulation import SIMULATION, Simulation
+from strategies.flower.terms import Terms
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 app.add_typer(keys_app, name="keys")
@@ -76,10 +77,13 @@ def simulate_command(
     with folder.locked():
         if begun:
             entry = _last_entry(folder, chosen, simulated=True)
-            folder.go_back_to(entry.record if entry else None)
             if entry:
-                simulation.go_on_from(entry)
-        _run(simulation, folder)
+                simulation.go_on_from(entry.checkpoint, entry.controls)
+            else:
+                folder.go_back_to(None)
+        else:
+            entry = None
+        _run(simulation, folder, entry)
     _conclude(problem, folder)
 
 
@@ -129,7 +133,7 @@ def run(
     insecure: options.Insecure = False,
     trust_network: options.TrustNetwork = False,
     minimum_clients: options.MinimumClients = None,
-    deadline_seconds: options.DeadlineSeconds = 3600.0,
+    deadline_seconds: options.DeadlineSeconds = None,
     evict_after: options.EvictAfter = None,
     largest_norm: options.LargestNorm = math.inf,
     evaluate_on_clients: options.EvaluateOnClients = False,
@@ -336,7 +340,8 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
     guard.announce(folder.path)
     with folder.locked(), live_view(console, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         entry = _last_entry(folder, experiment, simulated=False)
-        federation = Federation(experiment, problem, folder, terms, resume_from=entry, show=view.show, say=_say)
+        recorder = Recorder(folder, experiment, entry, show=view.show, say=_say)
+        federation = Federation(experiment, problem, terms, recorder, entry)
         try:
             federation.run_on_fleet(fleet)
         except (KeyboardInterrupt, SystemExit):
@@ -345,7 +350,7 @@ def _federate(experiment: Experiment, problem: Problem, folder: RunFolder, terms
     _conclude(problem, folder)
 
 
-def _last_entry(folder: RunFolder, experiment: Experiment, *, simulated: bool) -> Entry | None:
+def _last_entry(folder: RunFolder, experiment: Experiment, *, simulated: bool) -> JournalEntry | None:
     entry = Journal(folder.path, experiment).read()
     if entry is not None:
         if (entry.run == SIMULATION) != simulated:
@@ -359,7 +364,7 @@ def _conclude(problem: Problem, folder: RunFolder) -> None:
     records = folder.rounds()
     last = records[-1]
     up, down = (
-        sum((getattr(record, f"payload_bytes_{way}") or 0) / record.clients_counted for record in records)
+        sum((getattr(record, f"payload_bytes_{way}") or 0) / record.clients for record in records)
         for way in ("up", "down")
     )
     how_much = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client by the paper's count"
@@ -371,18 +376,22 @@ def _conclude(problem: Problem, folder: RunFolder) -> None:
     _say(f"results: {folder.path}")
 
 
-def _run(simulation: Simulation, folder: RunFolder) -> None:
+def _run(simulation: Simulation, folder: RunFolder, entry: JournalEntry | None = None) -> None:
     title = plugins.name_of(Algorithm.plugin_package, type(simulation.algorithm))
     rounds, metric = simulation.experiment.rounds, simulation.problem.metric
-    journal, written = Journal(folder.path, simulation.experiment), time.monotonic()
     with live_view(console, title=title, rounds=rounds, metric=metric) as view:
+        recorder = Recorder(
+            folder,
+            simulation.experiment,
+            entry,
+            show=view.show,
+            say=_say,
+            run=SIMULATION,
+            seconds_between_entries=SECONDS_BETWEEN_ENTRIES,
+        )
         for record in simulation.rounds():
-            folder.add_round(record)
-            view.show(record)
-            if time.monotonic() - written > SECONDS_BETWEEN_ENTRIES:
-                journal.write(simulation.entry(record))
-                written = time.monotonic()
-    folder.save_model(simulation.kept())
+            recorder.on_round(record, simulation.checkpoint, simulation.controls)
+    recorder.finish(simulation.kept())
 
 
 def _run_as_far_as_it_goes(simulation: Simulation, path: Path) -> list[RoundRecord]:

@@ -12,8 +12,10 @@ from flwr.supercore import log
 
 from common.messages.messages import unpack_run
 from common.rounds.records import RoundRecord
-from server.deploy.federation import Federation, Terms
+from server.deploy.federation import Federation
+from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
+from strategies.flower.terms import Terms
 
 app = ServerApp()
 
@@ -29,5 +31,6 @@ def main(grid: Grid, context: Context) -> None:
     def show(record: RoundRecord) -> None:
         log(INFO, "round %d of %d: %s", record.round, experiment.rounds, record.metrics)
 
-    Federation(experiment, problem, folder, Terms(), show=show, say=lambda text: log(INFO, text)).run(grid)
+    recorder = Recorder(folder, experiment, show=show, say=lambda text: log(INFO, text))
+    Federation(experiment, problem, Terms(), recorder).run(grid)
     log(INFO, "results: %s", folder.path.resolve())

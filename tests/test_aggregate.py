@@ -16,6 +16,7 @@ from common.errors import DivergedError
 from common.rounds.mean import RunningMean
 from common.rounds.state import ReceivedUpload, Upload
 from common.vectors.exact_sum import ExactSum
+from common.vectors.remainder import Remainder
 from common.vectors.sparsity import top_k
 
 
@@ -86,6 +87,39 @@ def test_a_sum_of_float64_is_exact_too() -> None:
     for value in (1e300, 1.0, 1e-300, -1e300):
         total.add(np.array([value]))
     assert total.total().tolist() == [1.0]
+
+
+def test_what_a_mean_is_rounded_off_is_in_the_next_one() -> None:
+    """A third cannot be written: what is missing to it is carried until it makes up for a whole step."""
+    total, carried = 0.0, None
+    for number in range(1, 1000):
+        mean, rest = RunningMean(), Remainder(2)
+        for value in (1.0, 0.0, 0.0):
+            mean.add(Upload(model=torch.tensor([value, 0.0])))
+        total += float(mean.mean(carried, rest).model[0])
+        carried = rest
+        assert abs(3 * total - number) < 2e-7  # half of a float32's last place, three times over
+    assert carried is not None
+    assert abs(3 * total + float(carried.tensor()[0]) - 999) < 1e-12
+
+
+def test_what_is_owed_to_a_place_waits_there_while_nobody_uploads_it() -> None:
+    owed, rest = Remainder.of(torch.tensor([1e-3, 1e-3])), Remainder(2)
+    mean = RunningMean()
+    mean.add(Upload(model=torch.tensor([0.0, 1.0])))
+    assert mean.mean(owed, rest).model.tolist() == [0.0, torch.tensor(1.001).item()]
+    assert rest.tensor()[0] == owed.tensor()[0]
+    assert abs(float(rest.tensor()[1])) < 1e-7
+
+
+def test_a_long_remainder_is_in_a_file_and_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.randn(1000, generator=torch.Generator().manual_seed(1))
+    here = Remainder.of(values)
+    monkeypatch.setattr("common.vectors.remainder.PIECE_BYTES", 64)
+    there = Remainder.of(values)
+    assert here.tensor().equal(values)
+    assert there.tensor().equal(values)
+    assert np.array_equal(here.read(10, 20), there.read(10, 20))
 
 
 def test_memory_does_not_grow_with_the_number_of_uploads() -> None:

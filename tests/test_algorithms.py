@@ -19,8 +19,8 @@ from common.rounds.schedule import Schedule, ScheduleKind, local_steps
 from common.rounds.state import ClientMemory, ServerState, Upload
 from common.vectors.sparsity import kept_count, top_k
 from server.simulation.simulation import Simulation
-from tests import textbook
-from tests.quadratics import ClientByClient, QuadraticProblem, Quadratics, random_problem
+from tests.harness import textbook
+from tests.harness.quadratics import ClientByClient, QuadraticProblem, Quadratics, random_problem
 
 NAMES = plugins.available(Algorithm.plugin_package)
 ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
@@ -145,7 +145,7 @@ def test_a_round_changes_nothing_that_it_was_given(name: str) -> None:
     assert numbers_in(state_before) == numbers_in(state)
     assert numbers_in(memory_before) == numbers_in(memory)
     assert remembered.pending is not None
-    assert remembered.pending.upload is first
+    assert remembered.pending.is_reference_sent == (remembered.pending.reference is first.model)
     assert remembered.pending.plan.round == 2
     second, _ = client_round(algorithm, experiment.plan(2), state, memory, objective)
     assert numbers_in(first) == numbers_in(second)

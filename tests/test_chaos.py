@@ -17,9 +17,9 @@ from common.experiment.files import load_experiment
 from server.deploy.local import leaving
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import Simulation
-from tests.namespaces import Network, needs_namespaces, network
-from tests.processes import CPU, load, wait_until
-from tests.test_resume import lines_in, local
+from tests.harness.namespaces import Network, needs_namespaces, network
+from tests.harness.processes import lines_in, local, wait_until
+from tests.harness.witness import CPU, load
 
 CLIENTS = 3
 BAD_ROUNDS, ROUNDS = 20, 24

@@ -10,11 +10,13 @@ import torch
 
 from client.memory import MemoryFile
 from client.round import ForgottenError, Part, Participant, Station
+from common.codec.payload import unpack_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.messages import Order, Recentring, Report
-from common.rounds.state import ServerState, Upload
+from common.rounds.state import ServerState
+from common.storage.spool import Spool
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
 
@@ -33,8 +35,8 @@ def order(experiment: Experiment, number: int, model: torch.Tensor, counted: int
     return Order(plan=experiment.plan(number), counted=counted, state=ServerState(model=model), **more)
 
 
-def same(one: Report[Upload], other: Report[Upload]) -> bool:
-    return one.upload.model.equal(other.upload.model)
+def same(one: Report[bytes | Spool], other: Report[bytes | Spool]) -> bool:
+    return one.upload == other.upload
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
@@ -47,7 +49,8 @@ def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -
         again = Order(plan=experiment.plan(number), counted=number - 1, state=state)
         expected = resident.train(again)
         assert same(restarted.train(again), expected)
-        state = ServerState(model=0.9 * expected.upload.model, control=state.control)
+        uploaded = unpack_upload(expected.upload, state).model.dense()
+        state = ServerState(model=0.9 * uploaded, control=state.control)
 
 
 def test_asked_again_for_a_round_it_sends_the_same_without_training(tmp_path: Path) -> None:
@@ -112,8 +115,8 @@ def test_a_memory_of_another_run_is_not_used(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     old = Participant.join(experiment, station(0, tmp_path), "old")
     old.train(order(experiment, 1, torch.zeros(650), 0))
-    assert MemoryFile(tmp_path, "client-0", "old").load() is not None
-    assert MemoryFile(tmp_path, "client-0", "new").load() is None
+    assert MemoryFile(tmp_path, "client-0", "old").load(old.like) is not None
+    assert MemoryFile(tmp_path, "client-0", "new").load(old.like) is None
 
 
 def test_a_torn_memory_is_reported(tmp_path: Path) -> None:

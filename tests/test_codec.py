@@ -21,7 +21,7 @@ from common.codec.vector import decode, decode_entries, encode
 from common.errors import DecodeError
 from common.rounds.state import Precision
 from common.vectors.sparsity import top_k
-from tests.textbook_codec import plain_decode
+from tests.harness.textbook_codec import plain_decode
 
 ROUND_TRIPS = 20_000
 MUTATIONS = 50_000

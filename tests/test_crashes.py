@@ -14,21 +14,25 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
-from common.messages.messages import Run, pack_run
+from common.messages.pieces import payload_bytes
+from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
+from common.rounds.state import ServerState
 from server.link.fleet import Fleet
 from server.runs.run_folder import RunFolder
-from strategies.flower.strategy import AlgorithmStrategy
-from tests.dying_client import AFTER_SAVING, MOMENTS
-from tests.processes import client_process, deploy, load, wait_until
-from tests.test_operation import children_of
-from tests.test_resume import lines_in, local
+from strategies.flower.downlink import Downlink
+from strategies.flower.membership import Membership
+from strategies.flower.terms import Terms
+from tests.harness.dying_client import AFTER_SAVING, MOMENTS
+from tests.harness.processes import children_of, client_process, deploy, lines_in, local, wait_until
+from tests.harness.witness import Witness
 
 CLIENTS = 3
 ROUNDS = 9
@@ -46,8 +50,6 @@ class Federation:
         self.folder = folder
         self._stack = stack
         self.fleet = stack.enter_context(Fleet("127.0.0.1:0"))
-        self.records: list[RoundRecord] = []
-        self.said: list[str] = []
         self._started = 0
 
     def state(self, index: int) -> Path:
@@ -58,40 +60,25 @@ class Federation:
         self._started += 1
         log = self.folder / f"client-{index}-{self._started}.log"
         options = ["--insecure", "--partition", f"{index}/{CLIENTS}", "--state", str(state or self.state(index))]
-        program = ("-m", "tests.dying_client", *doom) if doom else ("-m", "client")
+        program = ("-m", "tests.harness.dying_client", *doom) if doom else ("-m", "client")
         return self._stack.enter_context(client_process(self.fleet.address, *options, log=log, program=program))
 
     def run(
         self,
         experiment: Experiment,
-        on_round: Callable[[RoundRecord], None] = lambda _: None,
+        after: Callable[[RoundRecord], None] = lambda _: None,
         *,
         minimum_clients: int | None = None,
         evict_after_rounds: int | None = None,
-    ) -> Tensor:
-        """Run an experiment, and return the model."""
-
-        def record_round(record: RoundRecord) -> None:
-            self.records.append(record)
-            on_round(record)
-
-        strategy = AlgorithmStrategy(
-            experiment,
-            load(experiment).initial_state(),
+    ) -> Witness:
+        """Run an experiment, audited after every round."""
+        terms = Terms(
             minimum_clients=minimum_clients,
             deadline_seconds=4,
             evict_after_rounds=evict_after_rounds,
             audit_every_rounds=1,
-            on_round=record_round,
-            say=self.said.append,
         )
-        with self.fleet.run(pack_run(Run(experiment=experiment, name="crashes"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
-        return strategy.state.model
-
-    @property
-    def audits(self) -> list[float]:
-        return [record.control_sum_norm for record in self.records if record.control_sum_norm is not None]
+        return deploy(self.fleet, experiment, terms, after=after)
 
 
 @pytest.fixture
@@ -106,7 +93,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
         calm = Federation(tmp_path_factory.mktemp("calm"), stack)
         for index in range(CLIENTS):
             calm.join(index)
-        return deploy(calm.fleet, experiment_of())[0].model
+        return deploy(calm.fleet, experiment_of()).model
 
 
 # One of the moments is in `make test`, and all of them without a network in test_faults.py.
@@ -126,12 +113,12 @@ def test_a_client_killed_at_any_moment_of_a_round_changes_nothing(
         federation.join(1)
 
     threading.Thread(target=come_back, daemon=True).start()
-    model = federation.run(experiment_of())
-    assert model.equal(undisturbed)
+    run = federation.run(experiment_of())
+    assert run.model.equal(undisturbed)
     assert victim.returncode == -signal.SIGKILL
-    assert [record.clients_counted for record in federation.records] == [CLIENTS] * ROUNDS
-    assert len(federation.audits) >= ROUNDS - 1  # one may fall into the time in which the client is away
-    assert max(federation.audits) < 1e-5
+    assert run.counted == [CLIENTS] * ROUNDS
+    assert len(run.audits) >= ROUNDS - 1  # one may fall into the time in which the client is away
+    assert max(run.audits) < 1e-5
 
 
 @pytest.mark.slow
@@ -145,11 +132,11 @@ def test_a_client_whose_folder_was_deleted_is_re_centred(federation: Federation)
             shutil.rmtree(federation.state(1))
             federation.join(1)
 
-    federation.run(experiment_of(12), lose_it)
-    assert sum("client-1 has lost its control variate" in text for text in federation.said) == 1
-    assert [record.clients_counted for record in federation.records] == [CLIENTS] * 12
-    assert federation.records[-1].control_sum_norm is not None
-    assert max(federation.audits) < 1e-5
+    run = federation.run(experiment_of(12), lose_it)
+    assert sum("client-1 has lost its control variate" in text for text in run.said) == 1
+    assert run.counted == [CLIENTS] * 12
+    assert run.records[-1].control_sum_norm is not None
+    assert max(run.audits) < 1e-5
 
 
 @pytest.mark.slow
@@ -160,11 +147,11 @@ def test_a_client_gone_for_good_is_given_up(federation: Federation) -> None:
         if record.round == 4:
             processes[1].kill()
 
-    federation.run(experiment_of(12), leave, minimum_clients=2, evict_after_rounds=3)
-    assert sum("client-1 was not counted in 3 rounds" in text for text in federation.said) == 1
-    assert [record.clients_counted for record in federation.records][4:] == [2] * 8
-    assert federation.records[-1].control_sum_norm is not None
-    assert max(federation.audits) < 1e-5
+    run = federation.run(experiment_of(12), leave, minimum_clients=2, evict_after_rounds=3)
+    assert sum("client-1 was not counted in 3 rounds" in text for text in run.said) == 1
+    assert run.counted[4:] == [2] * 8
+    assert run.records[-1].control_sum_norm is not None
+    assert max(run.audits) < 1e-5
 
 
 @pytest.mark.slow
@@ -232,6 +219,48 @@ def fill(folder: Path) -> Path:
     raise AssertionError("the disk has no end")
 
 
+class FullDisk:
+    """A disk for temporary files that is full, until somebody says so."""
+
+    def __init__(self, disk: Path) -> None:
+        self.disk = disk
+        self.said: list[str] = []
+        self._filler: Path | None = None
+
+    def fill(self) -> None:
+        self._filler = fill(self.disk)
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+        if self._filler is not None:
+            self._filler.unlink(missing_ok=True)
+
+
+@needs_root
+def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them packs a vector of its own, of 1.6 MB here, into such a file."""
+    experiment = load_experiment("digits", ["algorithm.name=proxskip", "clients=1"])
+    large = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
+    ledger = Ledger(counted={"client-0": 1}, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
+    monkeypatch.setattr("common.storage.disk.FIRST_PAUSE_SECONDS", 0.01)
+    with small_disk(tmp_path / "disk", 8192) as folder:
+        monkeypatch.setattr("tempfile.tempdir", str(folder))
+        disk = FullDisk(folder)
+        downlink = Downlink(experiment, Checkpoint(round=1, state=ServerState(model=large)), disk.say)
+        members = Membership(experiment, Terms(), ledger, disk.say)
+        members.roster.nodes["client-0"] = 1
+        disk.fill()
+        evaluations = downlink.evaluations(1, {"client-0": 1})
+        disk.fill()
+        recentrings = dict(members._recentrings())
+        for messages in (evaluations, recentrings):
+            assert payload_bytes(messages["client-0"].content) > 1 << 20
+    assert len(disk.said) == 2
+    assert all("No space left" in text for text in disk.said)
+
+
 @needs_root
 def test_a_client_whose_disk_is_full_goes_on_when_there_is_room(
     federation: Federation, undisturbed: Tensor, tmp_path: Path
@@ -244,12 +273,10 @@ def test_a_client_whose_disk_is_full_goes_on_when_there_is_room(
                 filler = fill(disk)
                 threading.Timer(2.0, filler.unlink).start()
 
-        model = federation.run(experiment_of(), trouble)
-        assert any(
-            re.search(r"round 4: only 2 of .*client-1: cannot write .*No space left", said) for said in federation.said
-        )
-        assert model.equal(undisturbed)
-        assert max(federation.audits) < 1e-5
+        run = federation.run(experiment_of(), trouble)
+        assert any(re.search(r"round 4: only 2 of .*client-1: cannot write .*No space left", said) for said in run.said)
+        assert run.model.equal(undisturbed)
+        assert max(run.audits) < 1e-5
         assert all(process.poll() is None for process in processes)
         processes[1].terminate()
         processes[1].wait(20)

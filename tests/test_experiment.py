@@ -11,7 +11,7 @@ from common.experiment.files import load_experiment
 from common.experiment.shipped import shipped_experiments
 from strategies.fediht import FedIHT
 from strategies.sparse_proxskip import SparseProxSkip
-from tests.quadratics import Quadratics
+from tests.harness.quadratics import Quadratics
 
 SMALL = {
     "name": "small",
@@ -77,7 +77,7 @@ def test_settings_for_one_algorithm_apply_to_it_alone_and_below_set(tmp_path: Pa
 
 
 def test_a_users_own_plugin_by_module_and_class(tmp_path: Path) -> None:
-    path = write(tmp_path, {**SMALL, "task": {"name": "tests.quadratics:Quadratics", "size": 5}})
+    path = write(tmp_path, {**SMALL, "task": {"name": "tests.harness.quadratics:Quadratics", "size": 5}})
     experiment = load_experiment(path)
     assert experiment.task == Quadratics(size=5)
     assert load_experiment(write(tmp_path, experiment.to_yaml())) == experiment

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import math
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from flwr.app import Message, MessageType
+from flwr.serverapp.strategy import Strategy
 from hypothesis import given, settings
 from hypothesis import strategies as given_by
 
-from bench.loopback import Fate, LoopbackClient, LoopbackGrid
 from client.round import Participant
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.messages import Order, Run
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
-from strategies.flower.strategy import AlgorithmStrategy
-from tests.processes import load
+from strategies.flower.terms import Terms
+from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
+from tests.harness.witness import Witness
 
 CLIENTS = 4
 VICTIM = 2  # a node; its client is client-1
@@ -43,7 +45,7 @@ def experiment_of(name: str = "sparse_proxskip", rounds: int = 12) -> Experiment
     )
 
 
-class Trial:
+class Trial(Witness):
     """A run on clients in this process, audited after every round."""
 
     def __init__(
@@ -52,49 +54,27 @@ class Trial:
         state: Path | None,
         fate: Callable[[Message], Fate] = lambda _: Fate.ANSWERED,
         after: Mapping[int, Callable[[Trial], None]] | None = None,
-        minimum_clients: int | None = None,
-        evict_after_rounds: int | None = None,
         resume_from: Checkpoint | None = None,
-        audit: bool = True,
-        largest_norm: float = math.inf,
+        **terms: Any,  # noqa: ANN401 - of Terms
     ) -> None:
-        run = Run(experiment=experiment, name="trial")
-        self.clients = {index + 1: LoopbackClient(index, state, run) for index in range(CLIENTS)}
-        self.journal = resume_from
-        self.grid = LoopbackGrid(dict(self.clients), fate)
-        self.records: list[RoundRecord] = []
-        self.said: list[str] = []
-        self._after = after or {}
-        self.strategy = AlgorithmStrategy(
+        self._after_rounds = after or {}
+        super().__init__(
             experiment,
-            load(experiment).initial_state(),
-            audit_every_rounds=1 if audit else None,
-            largest_norm=largest_norm,
-            on_round=self._on_round,
-            on_recentring=self._write_journal,
-            say=self.said.append,
-            minimum_clients=minimum_clients,
-            evict_after_rounds=evict_after_rounds,
+            Terms(**{"audit_every_rounds": 1, **terms}),
+            after=self._do_after,
             resume_from=resume_from,
         )
+        run = Run(experiment=experiment, name="trial")
+        self.clients = {index + 1: LoopbackClient(index, state, run) for index in range(CLIENTS)}
+        self.grid = LoopbackGrid(dict(self.clients), fate)
 
-    def _on_round(self, record: RoundRecord) -> None:
-        self.records.append(record)
-        self._write_journal()
-        if record.round in self._after:
-            self._after[record.round](self)
+    def _do_after(self, record: RoundRecord) -> None:
+        if record.round in self._after_rounds:
+            self._after_rounds[record.round](self)
 
-    def _write_journal(self) -> None:
-        self.journal = self.strategy.checkpoint
-
-    def run(self) -> Trial:
-        rounds = self.strategy.experiment.rounds
-        self.strategy.start(self.grid, self.strategy.initial_arrays, num_rounds=rounds)
+    def go(self) -> Trial:
+        self.run(self.grid)
         return self
-
-    @property
-    def audits(self) -> list[float]:
-        return [record.control_sum_norm for record in self.records if record.control_sum_norm is not None]
 
 
 @pytest.mark.parametrize("name", ZERO_SUM)
@@ -105,12 +85,16 @@ def test_a_client_whose_folder_was_deleted_starts_afresh_and_the_others_are_re_c
         shutil.rmtree(tmp_path)  # the others are resident: theirs is in their process too, and saved again
         trial.clients[VICTIM].kill()
 
-    trial = Trial(experiment_of(name), tmp_path, after={5: lose_it}).run()
-    assert [record.clients_counted for record in trial.records] == [CLIENTS] * 12
+    trial = Trial(experiment_of(name), tmp_path, after={5: lose_it}).go()
+    assert trial.counted == [CLIENTS] * 12
     assert sum("client-1 has lost its control variate" in text for text in trial.said) == 1
     assert len(trial.audits) == 12
     assert max(trial.audits) < 1e-5
     assert trial.strategy.checkpoint.ledger.recentrings == 1
+    spent = [record.traffic_beside_training.get("recentre") for record in trial.records]
+    (recentred,) = [one for one in spent if one is not None]
+    assert recentred.payload_bytes_up  # the controls of the others
+    assert recentred.payload_bytes_down  # the question for them, and the shift
     assert not trial.strategy.checkpoint.ledger.awaiting
 
 
@@ -123,8 +107,8 @@ def test_a_client_gone_for_good_is_given_up_and_comes_back_as_a_new_one(name: st
         trial.grid.clients[VICTIM] = trial.clients[VICTIM]
 
     after = {3: leave, 9: come_back}
-    trial = Trial(experiment_of(name), tmp_path, after=after, minimum_clients=3, evict_after_rounds=3).run()
-    assert [record.clients_counted for record in trial.records] == [4, 4, 4, 3, 3, 3, 3, 3, 3, 4, 4, 4]
+    trial = Trial(experiment_of(name), tmp_path, after=after, minimum_clients=3, evict_after_rounds=3).go()
+    assert trial.counted == [4, 4, 4, 3, 3, 3, 3, 3, 3, 4, 4, 4]
     audits = {record.round: record.control_sum_norm for record in trial.records}
     assert [number for number, audit in audits.items() if audit is None] == [4, 5, 6]  # while it may come back
     assert max(trial.audits) < 1e-5
@@ -140,8 +124,8 @@ def test_a_client_that_is_back_in_time_settles_its_old_upload(tmp_path: Path) ->
         trial.grid.clients[VICTIM] = trial.clients[VICTIM]
 
     after = {3: leave, 8: come_back}
-    trial = Trial(experiment_of(), tmp_path, after=after, minimum_clients=3, evict_after_rounds=6).run()
-    assert [record.clients_counted for record in trial.records] == [4, 4, 4, 3, 3, 3, 3, 3, 4, 4, 4, 4]
+    trial = Trial(experiment_of(), tmp_path, after=after, minimum_clients=3, evict_after_rounds=6).go()
+    assert trial.counted == [4, 4, 4, 3, 3, 3, 3, 3, 4, 4, 4, 4]
     assert trial.records[-1].control_sum_norm is not None
     assert max(trial.audits) < 1e-5
     assert trial.strategy.checkpoint.ledger.recentrings == 0
@@ -186,7 +170,7 @@ def test_whatever_happens_the_sum_is_zero_or_known_not_to_be(
         trial = Trial(experiment, None, storm.fate, minimum_clients=minimum, evict_after_rounds=3, resume_from=journal)
         trial.grid.clients = clients
         with suppress(CrashError):
-            trial.run()
+            trial.go()
         journal = trial.journal
         records |= {record.round: record for record in trial.records}
         storm.rages = len(records) < experiment.rounds - 5
@@ -195,15 +179,42 @@ def test_whatever_happens_the_sum_is_zero_or_known_not_to_be(
 
 
 def test_a_round_that_waits_for_everybody_gives_the_undisturbed_model(tmp_path: Path) -> None:
-    calm = Trial(experiment_of(), None).run()
+    calm = Trial(experiment_of(), None).go()
     fates = iter([Fate.KILLED, Fate.KILLED_AFTER, Fate.LOST, Fate.ANSWER_LOST] * 6)
 
     def fate(message: Message) -> Fate:
         trains = message.metadata.message_type == MessageType.TRAIN
         return next(fates, Fate.ANSWERED) if trains else Fate.ANSWERED
 
-    troubled = Trial(experiment_of(rounds=12), tmp_path, fate=fate).run()
+    troubled = Trial(experiment_of(rounds=12), tmp_path, fate=fate).go()
     assert troubled.strategy.state.model.equal(calm.strategy.state.model)
+
+
+def test_under_flowers_own_start_the_hooks_give_the_same_model_and_records(tmp_path: Path) -> None:
+    ours = Trial(experiment_of(), tmp_path / "ours").go()
+    stock = Trial(experiment_of(), tmp_path / "stock")
+    result = Strategy.start(stock.strategy, stock.grid, stock.strategy.initial_arrays, num_rounds=12)
+    assert stock.model.equal(ours.model)
+    assert result.arrays is stock.strategy.initial_arrays
+    assert result.evaluate_metrics_clientapp[12]["test_accuracy"] == ours.records[-1].metrics["test_accuracy"]
+    assert [timeless(record) for record in stock.records] == [timeless(record) for record in ours.records]
+
+
+def test_under_flowers_own_start_a_round_that_is_lost_is_left_out_and_the_sum_stays_zero(tmp_path: Path) -> None:
+    def fate(message: Message) -> Fate:
+        lost = message.metadata.message_type == MessageType.TRAIN and message.metadata.group_id == "4"
+        return Fate.ANSWER_LOST if lost else Fate.ANSWERED
+
+    stock = Trial(experiment_of(), tmp_path, fate)
+    Strategy.start(stock.strategy, stock.grid, stock.strategy.initial_arrays, num_rounds=12)
+    assert [record.round for record in stock.records] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
+    assert len(stock.audits) == 11
+    assert max(stock.audits) < 1e-5
+
+
+def timeless(record: RoundRecord) -> RoundRecord:
+    """Return what does not depend on a clock, or on the order in which controls are added up."""
+    return replace(record, seconds=0.0, seconds_by_phase={}, memory_by_client={}, control_sum_norm=None)
 
 
 def test_a_ledger_keeps_what_members_have_not_settled() -> None:
@@ -226,7 +237,7 @@ def test_a_ledger_keeps_what_members_have_not_settled() -> None:
 
 def test_a_run_goes_on_without_a_client_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart of the server nobody waits for it for ever, and the sum stays zero."""
-    monkeypatch.setattr("strategies.flower.strategy.RETURN_SECONDS", 0.2)
+    monkeypatch.setattr("strategies.flower.membership.RETURN_SECONDS", 0.2)
 
     def crash(_: Trial) -> None:
         raise CrashError
@@ -236,13 +247,13 @@ def test_a_run_goes_on_without_a_client_that_was_given_up(tmp_path: Path, monkey
 
     first = Trial(experiment_of(), tmp_path, after={3: leave, 5: crash}, minimum_clients=3, evict_after_rounds=3)
     with pytest.raises(CrashError):
-        first.run()
+        first.go()
     second = Trial(
         experiment_of(), tmp_path, minimum_clients=3, evict_after_rounds=3, resume_from=first.strategy.checkpoint
     )
     leave(second)
-    second.run()
-    assert [record.clients_counted for record in second.records] == [3] * 7
+    second.go()
+    assert second.counted == [3] * 7
     assert second.records[-1].control_sum_norm is not None
     assert max(second.audits) < 1e-5
 
@@ -254,10 +265,10 @@ def test_a_spare_client_takes_the_place_of_one_that_has_left(tmp_path: Path) -> 
     trial = Trial(experiment_of(), tmp_path, after={3: leave}, evict_after_rounds=1)
     run = Run(experiment=trial.strategy.experiment, name="trial")
     trial.grid.clients[CLIENTS + 1] = LoopbackClient(VICTIM - 1, tmp_path, run, name="spare")
-    trial.run()
+    trial.go()
     assert sum("spare is left out: all 4 clients are here" in text for text in trial.said) == 1
-    assert [record.clients_counted for record in trial.records] == [CLIENTS] * 12
-    assert "spare" in trial.strategy.roster.nodes
+    assert trial.counted == [CLIENTS] * 12
+    assert "spare" in trial.strategy.members.roster.nodes
     assert max(trial.audits) < 1e-5
 
 
@@ -267,7 +278,7 @@ def test_who_is_missing_for_the_others_to_be_re_centred_is_said(tmp_path: Path) 
         shutil.rmtree(tmp_path)
         trial.clients[VICTIM].kill()
 
-    trial = Trial(experiment_of(), tmp_path, after={3: lose_two}, minimum_clients=2).run()
+    trial = Trial(experiment_of(), tmp_path, after={3: lose_two}, minimum_clients=2).go()
     words = "the control variates do not sum to zero until client-2 is back, or given up (--evict-after)"
     assert trial.said.count(words) == 1
     assert trial.strategy.checkpoint.ledger.off_centre
@@ -282,10 +293,10 @@ def test_a_control_beyond_all_bounds_is_not_taken_from_the_others(tmp_path: Path
         shutil.rmtree(tmp_path)
         trial.clients[VICTIM].kill()
 
-    trial = Trial(experiment_of(), tmp_path, after={3: lose_it}, audit=False, largest_norm=100.0)
+    trial = Trial(experiment_of(), tmp_path, after={3: lose_it}, audit_every_rounds=None, largest_norm=100.0)
     run = Run(experiment=trial.strategy.experiment, name="trial")
     trial.grid.clients[1] = LoopbackClient(0, tmp_path, run, kind=Liar)
-    trial.run()
+    trial.go()
     assert any("client-0 shows a control variate beyond all bounds" in text for text in trial.said)
-    assert [record.clients_counted for record in trial.records] == [CLIENTS] * 12
+    assert trial.counted == [CLIENTS] * 12
     assert float(trial.strategy.state.model.norm()) < 100

@@ -25,7 +25,9 @@ from server.link.fleet import Fleet
 from server.link.post_office import PostOffice
 from server.simulation.simulation import Simulation
 from strategies.flower.strategy import AlgorithmStrategy, FederationError
-from tests.processes import CPU, client_process, clients, deploy, load
+from strategies.flower.terms import Terms
+from tests.harness.processes import client_process, clients, deploy
+from tests.harness.witness import CPU, Witness, load
 
 NAMES = plugins.available(Algorithm.plugin_package)
 CLIENTS = 3
@@ -43,12 +45,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
 def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) -> None:
     settings = [f"algorithm.name={name}", f"clients={CLIENTS}", f"rounds={ROUNDS}", "schedule.period=4"]
     experiment = load_experiment("digits", settings)
-    state, records = deploy(fleet, experiment)
-    simulation = Simulation(experiment, load(experiment), CPU)
+    run = deploy(fleet, experiment)
+    simulation, records = Simulation(experiment, load(experiment), CPU), run.records
     expected = list(simulation.rounds())
     model = simulation.state.model
-    assert float((state.model - model).norm() / model.norm()) < 1e-5
-    assert [record.clients_counted for record in records] == [CLIENTS] * ROUNDS
+    assert float((run.model - model).norm() / model.norm()) < 1e-5
+    assert run.counted == [CLIENTS] * ROUNDS
     assert [record.local_steps for record in records] == [record.local_steps for record in expected]
     assert records[-1].paper_bits_up == pytest.approx(expected[-1].paper_bits_up, rel=1e-3)
     assert_same_counts(records, expected)
@@ -56,17 +58,17 @@ def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) ->
 
 def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fleet) -> None:
     settings = [f"clients={CLIENTS}", "rounds=6", "schedule.period=4"]
-    exact_state, exact = deploy(fleet, load_experiment("digits", settings))
+    exact = deploy(fleet, load_experiment("digits", settings))
     experiment = load_experiment("digits", [*settings, "codec.precision=bfloat16"])
-    state, rounded = deploy(fleet, experiment)
+    rounded = deploy(fleet, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
-    assert_same_counts(rounded, list(simulation.rounds()))
-    assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
-    assert not state.model.equal(exact_state.model)
+    assert_same_counts(rounded.records, list(simulation.rounds()))
+    assert float((rounded.model - simulation.state.model).norm() / rounded.model.norm()) < 1e-5
+    assert not rounded.model.equal(exact.model)
     places = TwoParts().size_bytes(650, 65)
     framing = 5 + 2 + 4  # four lengths, one of them of two bytes; form and count of the one vector; its checksum
-    assert exact[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
-    assert rounded[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
+    assert exact.records[-1].payload_bytes_up == CLIENTS * (framing + places + 4 * 65)
+    assert rounded.records[-1].payload_bytes_up == CLIENTS * (framing + places + 2 * 65)
 
 
 def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[RoundRecord]) -> None:
@@ -107,20 +109,28 @@ def test_a_run_that_diverges_ends_with_one_line(fleet: Fleet) -> None:
 
 def test_clients_asked_for_their_loss_give_the_simulators(fleet: Fleet) -> None:
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=3", "schedule.period=4"])
-    records: list[RoundRecord] = []
-    initial = load(experiment).initial_state()
-    strategy = AlgorithmStrategy(experiment, initial, evaluate_on_clients=True, on_round=records.append)
-    with fleet.run(pack_run(Run(experiment=experiment, name="losses"))) as grid:
-        strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+    run = deploy(fleet, experiment, Terms(evaluate_on_clients=True))
     expected = list(Simulation(experiment, load(experiment), CPU).rounds())
-    for record, simulated in zip(records, expected, strict=True):
+    for record, simulated in zip(run.records, expected, strict=True):
         assert record.metrics["train_loss"] == pytest.approx(simulated.metrics["train_loss"], rel=1e-4)
+
+
+def test_all_messages_of_a_run_are_in_its_records(fleet: Fleet) -> None:
+    experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=4", "schedule.period=4"])
+    witness = Witness(experiment, Terms(evaluate_on_clients=True, audit_every_rounds=2))
+    with fleet.run(pack_run(Run(experiment=experiment, name="counted"))) as grid:
+        witness.run(grid)
+        down, up = grid.traffic_bytes()
+    assert sorted(witness.records[1].traffic_beside_training) == ["audit", "evaluate"]
+    assert "join" in witness.records[0].traffic_beside_training
+    counted = [record.all_message_bytes for record in witness.records]
+    assert (sum(one for one, _ in counted), sum(other for _, other in counted)) == (up, down)
 
 
 def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
     experiment = load_experiment("digits", ["clients=2"])
     with pytest.raises(UserError, match="at least 3 of 2"):
-        AlgorithmStrategy(experiment, load(experiment).initial_state(), minimum_clients=3)
+        AlgorithmStrategy(experiment, load(experiment), Terms(minimum_clients=3))
 
 
 def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -140,15 +150,12 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
                 victim.kill()
                 start(1)
 
-        initial, said = load(experiment).initial_state(), list[str]()
-        strategy = AlgorithmStrategy(experiment, initial, on_round=kill_in_round_three, say=said.append)
-        with fleet.run(pack_run(Run(experiment=experiment, name="killed"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
-    assert sum("client-1 has joined again, by a new connection" in one for one in said) == 1
-    assert not any("has left" in one or "asking again" in one for one in said)
+        run = deploy(fleet, experiment, after=kill_in_round_three)
+    assert sum("client-1 has joined again, by a new connection" in one for one in run.said) == 1
+    assert not any("has left" in one or "asking again" in one for one in run.said)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
-    assert float((strategy.state.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
+    assert float((run.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
 
 
 def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Fleet) -> None:

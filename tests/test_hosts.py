@@ -12,9 +12,8 @@ import pytest
 
 from server.deploy.local import leaving
 from server.runs.run_folder import RunFolder
-from tests.namespaces import Network, needs_namespaces, network
-from tests.processes import wait_until
-from tests.test_resume import lines_in
+from tests.harness.namespaces import Network, needs_namespaces, network
+from tests.harness.processes import lines_in, wait_until
 
 CLIENTS = 3
 THIN_KILOBITS_A_SECOND = 1000

@@ -29,7 +29,7 @@ from server.keys import folder as keys_module
 from server.keys.folder import Keys
 from server.link.admission import Admission
 from server.link.fleet import Fleet
-from tests.processes import client_process, deploy, wait_until
+from tests.harness.processes import client_process, deploy, wait_until
 
 
 @pytest.fixture
@@ -191,8 +191,8 @@ def test_only_those_with_a_good_key_get_in(keys: Keys, tmp_path: Path) -> None:
             client_process(str(bundles[1]), *at, "--partition", "1/2", log=tmp_path / "1.log"),
             impostor(Bundle.read(bundles[2]), fleet.address) as heard,
         ):
-            _, records = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
-            assert [record.clients_counted for record in records] == [2] * 30
+            run = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
+            assert run.counted == [2] * 30
             wait_until(lambda: any("the key of client-2 does not go with the name client-0" in one for one in heard))
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from common.experiment.files import load_experiment
-from common.messages.messages import Run, pack_run
 from common.rounds.records import RoundRecord
 from server.link.fleet import Fleet
-from strategies.flower.strategy import AlgorithmStrategy
-from tests import small_data
-from tests.processes import clients, deploy, load
+from tests.harness import small_data
+from tests.harness.processes import clients, deploy
 
 pytestmark = pytest.mark.slow
 
@@ -40,9 +38,7 @@ def test_a_thousand_rounds_leave_nothing_behind(tmp_path: Path) -> None:
                 threads.append(threading.active_count())
                 objects.append(len(gc.get_objects()))
 
-        strategy = AlgorithmStrategy(experiment, load(experiment).initial_state(), on_round=look)
-        with fleet.run(pack_run(Run(experiment=experiment, name="test"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
+        deploy(fleet, experiment, after=look)
     for before, after in zip(*sizes, strict=True):
         assert after < 1.05 * before
     assert threads[1] <= threads[0] + 2
@@ -57,12 +53,12 @@ def test_a_resnet18_federates_and_its_bytes_are_as_counted(tmp_path: Path, monke
     settings = ["clients=2", "rounds=2", "schedule.period=1", "task.batch_size=4"]
     experiment = load_experiment("cifar10", settings)
     with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
-        state, records = deploy(fleet, experiment)
-    size, buffers = state.model.numel(), state.buffers
+        run = deploy(fleet, experiment)
+    size, buffers = run.model.numel(), run.strategy.state.buffers
     assert size > 11_000_000
     assert buffers is not None
     plain = 8 * round(0.1 * size)  # an int32 and a float32 for each value that is kept
-    for record in records:
+    for record in run.records:
         assert record.clients_counted == 2
         assert record.payload_bytes_up is not None
         assert 2 * 0.35 * plain < record.payload_bytes_up < 2 * (0.47 * plain + 4 * buffers.numel())

@@ -15,17 +15,19 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, Rec
 from flwr.proto.message_pb2 import ObjectTree
 
 from client.node import Connection, Link, NodeStoppedError
+from common.codec.payload import pack_upload
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
-from common.messages.messages import Introduction, Report, Run, pack_introduction, pack_report, pack_run
+from common.messages.messages import Introduction, Report, pack_introduction, pack_report
 from common.program.bundle import Bundle
-from common.rounds.records import PeakMemory, RoundRecord
+from common.rounds.records import PeakMemory
 from common.rounds.state import Upload
 from server.keys.folder import Keys
 from server.link.fleet import Fleet
-from strategies.flower.strategy import AlgorithmStrategy
-from tests.processes import client_process, load
+from strategies.flower.terms import Terms
+from tests.harness.processes import client_process, deploy
+from tests.harness.witness import Witness
 
 NAME = "client-2"
 SIZE, KEPT = 650, 65
@@ -33,8 +35,8 @@ Trick = Callable[[int], RecordDict]
 
 
 def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
-    sent = Report(client=client, round=number, seconds=0.1, peak=PeakMemory(1.0), upload=Upload(model=model))
-    return pack_report(sent, "float32")
+    upload = pack_upload(Upload(model=model), "float32")
+    return pack_report(Report(client=client, round=number, seconds=0.1, peak=PeakMemory(1.0), upload=upload))
 
 
 def payload(data: bytes, number: int) -> RecordDict:
@@ -140,33 +142,19 @@ def bundle_of(folder: Path) -> Path:
     return folder / "keys" / "bundles" / f"{NAME}.join"
 
 
-def run_with(
-    fleet: Fleet, bundle: Path, tricks: list[Trick], rounds: int
-) -> tuple[AlgorithmStrategy, list[RoundRecord]]:
-    experiment = experiment_of(rounds)
-    records: list[RoundRecord] = []
+def run_with(fleet: Fleet, bundle: Path, tricks: list[Trick], rounds: int) -> Witness:
     mallory = Mallory(fleet.address, bundle, tricks)
     thread = threading.Thread(target=mallory.serve)
     thread.start()
-    strategy = AlgorithmStrategy(
-        experiment,
-        load(experiment).initial_state(),
-        minimum_clients=2,
-        deadline_seconds=60,
-        largest_norm=100.0,
-        on_round=records.append,
-        say=lambda _: None,
-    )
     try:
-        with fleet.run(pack_run(Run(experiment=experiment, name="malice"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=rounds)
+        run = deploy(fleet, experiment_of(rounds), Terms(minimum_clients=2, deadline_seconds=60, largest_norm=100.0))
     finally:
         mallory.connection.cancel()
         thread.join(20)
         mallory.connection.close()
     if mallory.failure is not None:
         raise mallory.failure
-    return strategy, records
+    return run
 
 
 def experiment_of(rounds: int) -> Experiment:
@@ -174,12 +162,12 @@ def experiment_of(rounds: int) -> Experiment:
 
 
 def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_path: Path) -> None:
-    strategy, records = run_with(fleet, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
-    assert [record.clients_counted for record in records] == [2] * len(TRICKS)
-    for record, reason in zip(records, TRICKS, strict=True):
+    run = run_with(fleet, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
+    assert run.counted == [2] * len(TRICKS)
+    for record, reason in zip(run.records, TRICKS, strict=True):
         assert list(record.clients_missing) == [NAME], record.round
         assert reason in record.clients_missing[NAME]
-    assert strategy.state.model.isfinite().all()
+    assert run.model.isfinite().all()
 
 
 def test_the_server_does_not_grow_by_what_it_refuses(fleet: Fleet, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from client.__main__ import app as client_app
 from common.errors import UserError
 from server.__main__ import app as server_app
 from server.link.fleet import Fleet
-from tests.processes import client_process, wait_until
+from tests.harness.processes import client_process, wait_until
 
 RUN = ("run", "digits", "--clients", "2", "--insecure")
 

@@ -29,7 +29,7 @@ from common.rounds.state import ServerState
 from common.tasks.blogfeedback import FEATURES, BlogFeedback, read_archive
 from common.tasks.tabular import Tabular
 from server.simulation.simulation import Simulation
-from tests import small_data
+from tests.harness import small_data
 
 CPU = torch.device("cpu")
 COLUMNS = {"age": "0..120", "smoker": "no | yes"}

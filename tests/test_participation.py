@@ -10,7 +10,7 @@ import torch
 from common.experiment.files import load_experiment
 from common.learning.data import DataFolder
 from server.simulation.simulation import Simulation
-from tests.small_data import write_cifar10
+from tests.harness.small_data import write_cifar10
 
 CPU = torch.device("cpu")
 
@@ -29,6 +29,15 @@ def test_the_sum_stays_zero_while_half_of_the_clients_are_away(algorithm: str) -
     assert all(record.control_sum_norm is not None and record.control_sum_norm < 1e-5 for record in records)
     assert half.norms()["control_norm"] > 1e-3
     assert len({tuple(record.traffic_by_client) for record in records}) > 1  # not always the same ones
+
+
+def test_scaffold_counts_with_the_share_that_took_part_not_with_the_one_asked_for() -> None:
+    """A quarter of ten clients is two: the server's control moves by two tenths of their mean change."""
+    experiment = load_experiment("digits", ["algorithm.name=scaffold", "clients=10", "rounds=12", "schedule.period=4"])
+    quarter = Simulation(experiment, experiment.load(DataFolder.choose(None), CPU), CPU, participation=0.25)
+    records = list(quarter.rounds())
+    assert all(record.clients_counted == 2 for record in records)
+    assert max(record.control_sum_norm or 0.0 for record in records) < 1e-6
 
 
 def test_who_is_away_keeps_its_control_and_sends_nothing() -> None:

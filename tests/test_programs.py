@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 
 from common.experiment import plugins
 from common.rounds.algorithm import Algorithm
-from tests import small_data
+from tests.harness import small_data
 
 NAMES = plugins.available(Algorithm.plugin_package)
 FIELDS = {

@@ -12,7 +12,7 @@ from common.errors import UserError
 from server.research.reproduce import ALL, reproduce, studies
 from server.research.study import Cell, Column, Effort, Figure, Panel, Run, Study, Table, cost_to_reach, final, method
 from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
-from tests.small_data import write_femnist
+from tests.harness.small_data import write_femnist
 
 NAMES = list(studies(ALL))
 SHORT = Effort(local_steps=12, seeds=2, evaluations=4)

@@ -24,12 +24,16 @@ from common.rounds.algorithm import Algorithm
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
-from server.deploy.federation import Federation, Terms
+from common.vectors.remainder import Remainder
+from server.deploy.federation import Federation
 from server.link.fleet import Fleet
-from server.runs.journal import FILE, Entry, Journal
+from server.runs.journal import FILE, Journal, JournalEntry
+from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
-from server.simulation.simulation import Simulation
-from tests.processes import CPU, clients, deploy, load
+from server.simulation.simulation import SIMULATION, Simulation
+from strategies.flower.terms import Terms
+from tests.harness.processes import clients, deploy, lines_in, local
+from tests.harness.witness import CPU, load
 
 CLIENTS = 2
 ROUNDS = 6
@@ -58,23 +62,22 @@ def go_on(fleet: Fleet, experiment: Experiment, folder: RunFolder, crash_after: 
             raise CrashError
 
     entry = Journal(folder.path, experiment).read()
-    federation = Federation(
-        experiment, load(experiment), folder, Terms(), resume_from=entry, show=show, say=lambda _: None
-    )
-    federation.run_on_fleet(fleet)
+    recorder = Recorder(folder, experiment, entry, show=show, say=lambda _: None)
+    Federation(experiment, load(experiment), Terms(), recorder, entry).run_on_fleet(fleet)
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
 def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, fleet: Fleet, tmp_path: Path) -> None:
     experiment = experiment_of(name)
-    undisturbed, expected = deploy(fleet, experiment)
+    undisturbed = deploy(fleet, experiment)
+    expected = undisturbed.records
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")
     for crash_after in (1, 2, 5):
         with pytest.raises(CrashError):
             go_on(fleet, experiment, folder, crash_after)
     go_on(fleet, experiment, folder, None)
     model = load_file(folder.path / "model.safetensors")["model"]
-    assert model.equal(experiment.algorithm.evaluated(undisturbed).model)
+    assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
     records = folder.rounds()
     assert [record.round for record in records] == list(range(1, ROUNDS + 1))
     assert [record.paper_bits_up for record in records] == [record.paper_bits_up for record in expected]
@@ -86,11 +89,11 @@ def test_a_crash_between_average_and_record_loses_nothing(
     moment: str, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = experiment_of()
-    undisturbed, _ = deploy(fleet, experiment)
+    undisturbed = deploy(fleet, experiment)
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")
     write = Journal.write
 
-    def crashing(self: Journal, entry: Entry) -> None:
+    def crashing(self: Journal, entry: JournalEntry) -> None:
         if entry.checkpoint.round != 3:
             write(self, entry)
             return
@@ -108,7 +111,7 @@ def test_a_crash_between_average_and_record_loses_nothing(
     go_on(fleet, experiment, folder, None)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
     model = load_file(folder.path / "model.safetensors")["model"]
-    assert model.equal(experiment.algorithm.evaluated(undisturbed).model)
+    assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
 
 
 def test_an_entry_comes_back(tmp_path: Path) -> None:
@@ -117,13 +120,16 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     old, new = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
     ledger = Ledger(counted={"a": 5, "b": 3}, averages={3: old, 5: new})
     ledger = replace(ledger, off_centre=True, recentrings=2, shift=old + 1, awaiting=frozenset({"b"}))
-    checkpoint = Checkpoint(round=5, state=ServerState(model=new), ledger=ledger, bits_up=1.5)
-    journal.write(Entry(run="r", checkpoint=checkpoint, record=None))
+    rounded_off = Remainder.of(torch.tensor([1e-9, -2e-9]))
+    checkpoint = Checkpoint(round=5, state=ServerState(model=new), ledger=ledger, bits_up=1.5, rounded_off=rounded_off)
+    journal.write(JournalEntry(run="r", checkpoint=checkpoint, record=None))
     back = journal.read()
     assert back is not None
     assert back.run == "r"
     assert (back.checkpoint.round, back.checkpoint.bits_up) == (5, 1.5)
     assert back.checkpoint.state.model.equal(new)
+    assert back.checkpoint.rounded_off is not None
+    assert back.checkpoint.rounded_off.tensor().equal(rounded_off.tensor())
     found = back.checkpoint.ledger
     assert found.counted == {"a": 5, "b": 3}
     assert found.averages.keys() == {3, 5}
@@ -136,7 +142,7 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
 
 def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(round=0, state=ServerState(model=torch.ones(2)))
-    Journal(tmp_path, experiment_of("fedavg")).write(Entry(run="r", checkpoint=checkpoint, record=None))
+    Journal(tmp_path, experiment_of("fedavg")).write(JournalEntry(run="r", checkpoint=checkpoint, record=None))
     with pytest.raises(UserError, match="another experiment"):
         Journal(tmp_path, experiment_of()).read()
     (tmp_path / FILE).write_bytes(b"\x08\0\0\0\0\0\0\0nonsense")
@@ -151,12 +157,13 @@ def test_a_simulation_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> N
     calm, first = (Simulation(experiment, problem, CPU) for _ in range(2))
     expected = list(calm.rounds())
     records = [first.step() for _ in range(3)]
-    Journal(tmp_path, experiment).write(first.entry(records[-1]))
+    saved = JournalEntry(run="r", checkpoint=first.checkpoint, record=records[-1], controls=first.controls)
+    Journal(tmp_path, experiment).write(saved)
     second = Simulation(experiment, problem, CPU)
     entry = Journal(tmp_path, experiment).read()
     assert entry is not None
     assert entry.record == records[-1]
-    second.go_on_from(entry)
+    second.go_on_from(entry.checkpoint, entry.controls)
     records += second.rounds()
     assert second.kept().model.equal(calm.kept().model)
     assert [replace(record, seconds=0.0) for record in records] == [replace(one, seconds=0.0) for one in expected]
@@ -168,18 +175,15 @@ def test_simulate_goes_on_from_its_folder(tmp_path: Path) -> None:
     list(calm.rounds())
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")
     killed = Simulation(experiment, load(experiment), CPU)
-    for number in (1, 2, 3, 4):
-        folder.add_round(record := killed.step())
-        if number == 2:
-            Journal(folder.path, experiment).write(killed.entry(record))
+    recorder = Recorder(folder, experiment, show=lambda _: None, say=lambda _: None, run=SIMULATION)
+    for _ in range(2):
+        recorder.on_round(killed.step(), killed.checkpoint, killed.controls)
+    for _ in range(2):  # since the last entry of its journal
+        folder.add_round(killed.step())
     command = [sys.executable, "-m", "server", "simulate", "--resume", str(folder.path)]
     subprocess.run(command, check=True, timeout=60)
     assert load_file(folder.path / "model.safetensors")["model"].equal(calm.kept().model)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
-
-
-def local(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "server", "local", *arguments]
 
 
 @pytest.mark.slow
@@ -210,10 +214,6 @@ def test_ten_kills_at_any_moment_leave_the_result_as_it_was(tmp_path: Path) -> N
         local("--resume", str(tmp_path / "killed")), check=True, capture_output=True, text=True, timeout=60
     )
     assert "is finished, after 400 rounds" in finished.stdout
-
-
-def lines_in(path: Path) -> int:
-    return path.read_text().count("\n") if path.exists() else 0
 
 
 @pytest.mark.parametrize(

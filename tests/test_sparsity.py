@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from common.errors import DivergedError
 from common.vectors import select_long, sparsity
 from common.vectors.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
-from tests.textbook import top_k as plain_top_k
+from tests.harness.textbook import top_k as plain_top_k
 
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.
 VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.4e38, -3.4e38])

@@ -18,8 +18,8 @@ from common.experiment.files import load_experiment
 from server.deploy.local import leaving
 from server.link.fleet import Fleet
 from server.simulation.simulation import Simulation
-from tests.processes import CPU, client_process, deploy, load, wait_until
-from tests.test_operation import free_port
+from tests.harness.processes import client_process, deploy, free_port, wait_until
+from tests.harness.witness import CPU, load
 
 pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
@@ -60,11 +60,11 @@ def test_a_stock_super_node_and_a_resident_node_in_one_run(tmp_path: Path) -> No
         client_process(fleet.address, "--insecure", "--partition", "0/2", log=tmp_path / "resident.log"),
         flower(*super_node(fleet.address, 1, tmp_path), home=tmp_path / "home", log=tmp_path / "node.log"),
     ):
-        state, records = deploy(fleet, experiment)
+        run = deploy(fleet, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
-    assert [record.clients_counted for record in records] == [2, 2, 2]
-    assert float((state.model - simulation.state.model).norm() / state.model.norm()) < 1e-5
+    assert run.counted == [2, 2, 2]
+    assert float((run.model - simulation.state.model).norm() / run.model.norm()) < 1e-5
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from common.tasks.cifar10 import Cifar10, read_torchvision_folder
 from common.tasks.digits import Digits
 from common.tasks.femnist import Femnist, read_qmnist
 from server.simulation.simulation import Simulation
-from tests import small_data
+from tests.harness import small_data
 
 NAMES = plugins.available(Task.plugin_package)
 WITH_FILES = [name for name in NAMES if hasattr(small_data, f"write_{name}")]

@@ -12,7 +12,7 @@ from common.errors import UserError
 from common.experiment.config import to_mapping
 from common.experiment.files import load_experiment
 from server.research.tuning import RATES_A_PERIOD, TRIALS, Search, Span, Trial, best_of, search, write_tuned
-from tests.small_data import write_cifar10, write_femnist
+from tests.harness.small_data import write_cifar10, write_femnist
 
 SETTINGS = ("clients=2", "task.validation_writers=1")
 

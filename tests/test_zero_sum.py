@@ -11,11 +11,16 @@ from pathlib import Path
 import pytest
 
 from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
 from common.messages.messages import Run, pack_run
 from common.rounds.records import RoundRecord
 from server.link.fleet import Fleet
-from strategies.flower.strategy import AlgorithmStrategy
-from tests.processes import client_process, clients, load, wait_until
+from server.simulation.simulation import Simulation
+from strategies.flower.terms import Terms
+from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
+from tests.harness.processes import client_process, clients, deploy, wait_until
+from tests.harness.quadratics import random_problem
+from tests.harness.witness import CPU, Witness
 
 CLIENTS = 3
 
@@ -26,18 +31,42 @@ def federation(folder: Path) -> Iterator[tuple[Fleet, list[subprocess.Popen[byte
         yield fleet, processes
 
 
+@pytest.mark.parametrize("name", ["sparse_proxskip", "final_topk"])
+def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str) -> None:
+    """Each mean is rounded, and p / gamma = 31 times what was rounded off goes into every control."""
+    settings = [f"algorithm.name={name}", "algorithm.learning_rate=0.008", "algorithm.density=0.5", "clients=5"]
+    short = ["rounds=5000", "schedule.period=4", "evaluate_every_rounds=5000", "codec.encode_in_simulation=false"]
+    simulation = Simulation(load_experiment("digits", [*settings, *short]), random_problem(5, 40, 3), CPU)
+    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-5
+
+
+@pytest.mark.slow
+def test_five_thousand_deployed_rounds_leave_the_sum_at_zero() -> None:
+    task = ["task.name=tests.harness.quadratics:Quadratics", "algorithm.learning_rate=0.008", "algorithm.density=0.5"]
+    document = "name: short\nrounds: 5000\nclients: 3\ntask:\n  name: digits\nalgorithm:\n  name: sparse_proxskip\n"
+    experiment = load_experiment(document, [*task, "schedule.period=4", "evaluate_every_rounds=5000"])
+    run = Run(experiment=experiment, name="short")
+    grid = LoopbackGrid({index + 1: LoopbackClient(index, None, run) for index in range(3)}, lambda _: Fate.ANSWERED)
+    audits = Witness(experiment, Terms(audit_every_rounds=500)).run(grid).audits
+    assert len(audits) == 10
+    assert max(audits) < 1e-5
+
+
+@pytest.mark.slow
+def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_at_zero(real_data: Path) -> None:
+    settings = ["algorithm.name=final_topk", "rounds=3000", "schedule.period=4", "evaluate_every_rounds=3000"]
+    experiment = load_experiment("blogfeedback", [*settings, "codec.encode_in_simulation=false"])
+    simulation = Simulation(experiment, experiment.load(DataFolder.choose(real_data), CPU), CPU)
+    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-5
+
+
 def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
     with federation(tmp_path) as (fleet, _):
         for name, holds in (("sparse_proxskip", True), ("scaffold", True), ("sparse_proxskip_modified", False)):
             settings = [f"clients={CLIENTS}", "rounds=12", f"algorithm.name={name}", "schedule.period=4"]
             experiment = load_experiment("digits", settings)
-            records: list[RoundRecord] = []
-            strategy = AlgorithmStrategy(
-                experiment, load(experiment).initial_state(), audit_every_rounds=4, on_round=records.append
-            )
-            with fleet.run(pack_run(Run(experiment=experiment, name=name))) as grid:
-                strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds, timeout=120)
-            audits = {record.round: record.control_sum_norm for record in records}
+            run = deploy(fleet, experiment, Terms(audit_every_rounds=4))
+            audits = {record.round: record.control_sum_norm for record in run.records}
             assert {number for number, audit in audits.items() if audit is not None} == {4, 8, 12}
             assert all((audit or 0.0) < 1e-5 for audit in audits.values()) == holds
 
@@ -45,52 +74,40 @@ def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
 def test_a_second_client_of_the_same_name_is_left_out_and_told_so(tmp_path: Path) -> None:
     """Counted twice, or in turns, the two would break the sum."""
     experiment = load_experiment("digits", ["clients=2", "rounds=5"])
-    said: list[str] = []
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
-        strategy = AlgorithmStrategy(
-            experiment, load(experiment).initial_state(), audit_every_rounds=5, on_round=lambda _: None, say=said.append
-        )
-        with fleet.run(pack_run(Run(experiment=experiment, name="double"))) as grid:
-            strategy.roster.gather(grid, 2)
-            own = dict(strategy.roster.nodes)
-            log = tmp_path / "double.log"
-            with client_process(fleet.address, "--insecure", "--partition", "0/2", log=log):
+    witness = Witness(experiment, Terms(audit_every_rounds=5))
+    roster = witness.strategy.members.roster
+    description = pack_run(Run(experiment=experiment, name="double"))
+    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path), fleet.run(description) as grid:
+        roster.gather(grid, 2)
+        own = dict(roster.nodes)
+        log = tmp_path / "double.log"
+        with client_process(fleet.address, "--insecure", "--partition", "0/2", log=log):
 
-                def is_told() -> bool:
-                    strategy.roster.update(grid)
-                    return "another client is called client-0 already" in log.read_text()
+            def is_told() -> bool:
+                roster.update(grid)
+                return "another client is called client-0 already" in log.read_text()
 
-                wait_until(is_told)
-                strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds, timeout=120)
-    assert strategy.roster.nodes == own
-    assert sum("client-0 is here already" in text for text in said) == 1
+            wait_until(is_told)
+            witness.run(grid)
+    assert roster.nodes == own
+    assert sum("client-0 is here already" in text for text in witness.said) == 1
 
 
 @pytest.mark.slow
 def test_a_client_that_is_away_for_some_rounds_settles_when_it_is_back(tmp_path: Path) -> None:
     """It hangs in round 4 with an upload that round 3 has counted, and comes back in round 9 or so."""
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=14", "schedule.period=4"])
-    records: list[RoundRecord] = []
     with federation(tmp_path) as (fleet, processes):
 
-        def on_round(record: RoundRecord) -> None:
-            records.append(record)
+        def stop_and_go(record: RoundRecord) -> None:
             if record.round == 3:
                 processes[1].send_signal(signal.SIGSTOP)
             if record.round == 8:
                 processes[1].send_signal(signal.SIGCONT)
 
-        strategy = AlgorithmStrategy(
-            experiment,
-            load(experiment).initial_state(),
-            minimum_clients=2,
-            deadline_seconds=3,
-            audit_every_rounds=1,
-            on_round=on_round,
-        )
-        with fleet.run(pack_run(Run(experiment=experiment, name="away"))) as grid:
-            strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds)
-    counted = [record.clients_counted for record in records]
+        terms = Terms(minimum_clients=2, deadline_seconds=3, audit_every_rounds=1)
+        run = deploy(fleet, experiment, terms, after=stop_and_go)
+    counted, records = run.counted, run.records
     assert counted[:3] == [3, 3, 3]
     assert counted[3:8] == [2] * 5
     assert counted[-3:] == [3, 3, 3]

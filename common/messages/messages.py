@@ -21,7 +21,8 @@ from common.experiment.files import load_experiment
 from common.learning.task import Measured
 from common.messages.pieces import VECTORS, payload_in, record_of
 from common.rounds.records import PeakMemory
-from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
+from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
+from common.storage.spool import Spool
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
 _SETTINGS = "settings"  # key=value, separated by spaces
@@ -50,7 +51,7 @@ AUDIT = "audit"  # the kind of query that asks for a control variate
 RECENTRE = "recentre"  # the kind that brings what is to be taken from it
 
 _Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
-_Upload = TypeVar("_Upload", Upload, ReceivedUpload)
+_Upload = TypeVar("_Upload", bytes | Spool, ReceivedUpload)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +76,7 @@ class Recentring:
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Generic[_Upload]):
-    """What comes up from a client after one round, as it was sent or as it was received."""
+    """What comes up from a client after one round: its upload in bytes, or as the server reads it."""
 
     client: str
     round: int
@@ -150,7 +151,7 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
     return Order(plan=plan, counted=counted, state=state, average=average)
 
 
-def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
+def pack_report(report: Report[bytes | Spool]) -> RecordDict:
     """Write what a client uploads."""
     config = ConfigRecord(
         {
@@ -161,7 +162,7 @@ def pack_report(report: Report[Upload], precision: Precision) -> RecordDict:
             _VRAM: _or_unknown(report.peak.vram_mb),
         }
     )
-    return RecordDict({VECTORS: record_of(payload.pack_upload(report.upload, precision)), _CONFIG: config})
+    return RecordDict({VECTORS: record_of(report.upload), _CONFIG: config})
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:

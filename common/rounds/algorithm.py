@@ -16,10 +16,13 @@ import torch
 from torch import Tensor
 
 from common.ranges import Range
+from common.rounds.ledger import Checkpoint
+from common.rounds.mean import RunningMean
 from common.rounds.objective import Objective
 from common.rounds.rounding import rounded
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
+from common.vectors.remainder import Remainder
 from common.vectors.sparsity import WarmTopK, kept_count, top_k
 
 Density = Annotated[float, Range(above=0, at_most=1)]
@@ -138,5 +141,14 @@ def client_round(
     for _ in range(plan.local_steps):
         weights = algorithm.local_step(plan, weights, local)
     upload, reference = algorithm.finish(plan, state, memory, weights)
-    upload = replace(upload, buffers=objective.buffers())
-    return upload, replace(memory, pending=Pending(plan=plan, upload=upload, reference=reference))
+    pending = Pending(plan=plan, reference=reference, is_reference_sent=reference is upload.model)
+    return replace(upload, buffers=objective.buffers()), replace(memory, pending=pending)
+
+
+def server_round(
+    algorithm: Algorithm, plan: RoundPlan, before: Checkpoint, uploads: RunningMean, participation: float
+) -> tuple[ServerState, Remainder | None]:
+    """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
+    # First of all: where there is no room for it, nothing is used up, and it can be tried again.
+    rest = Remainder(before.state.model.shape[-1]) if algorithm.has_control else None
+    return algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation), rest

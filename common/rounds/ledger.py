@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from torch import Tensor
 
 from common.rounds.state import ServerState
+from common.vectors.remainder import Remainder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +75,7 @@ class Checkpoint:
     state: ServerState
     ledger: Ledger = field(default_factory=Ledger)
     bits_up: float = 0.0
+    rounded_off: Remainder | None = None  # from the means so far, where there are control variates that count on them
 
 
 def _still_open(members: Mapping[str, int], averages: Mapping[int, Tensor]) -> dict[int, Tensor]:

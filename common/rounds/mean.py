@@ -17,6 +17,7 @@ from common.errors import DecodeError
 from common.rounds.state import ReceivedUpload, Upload
 from common.vectors.entries import Places
 from common.vectors.exact_sum import ExactSum
+from common.vectors.remainder import Remainder
 
 VECTORS = ("model", "control_change", "buffers")
 
@@ -85,11 +86,16 @@ class RunningMean:
         self.values += counted
         return counted
 
-    def mean(self) -> Upload:
-        """Return the mean of what was added; the sums are used up by it."""
+    def mean(self, carried: Remainder | None = None, rest: Remainder | None = None) -> Upload:
+        """Return the mean of what was added; the sums are used up by it.
+
+        What rounding takes from the models' mean goes into `rest`, and what it took before, `carried`, is added first.
+        Without that the control variates, which are closed with the rounded mean, would add up all roundings.
+        """
         sums, self._sums = self._sums, {}  # they are large: not to be kept until somebody forgets this object
-        means = {name: torch.from_numpy(sums.pop(name).mean(self.clients, self._dtype)) for name in list(sums)}
-        return Upload(model=means["model"], control_change=means.get("control_change"), buffers=means.get("buffers"))
+        model = sums.pop("model").mean(self.clients, self._dtype, carried, rest)
+        others = {name: torch.from_numpy(sums.pop(name).mean(self.clients, self._dtype)) for name in list(sums)}
+        return Upload(model=torch.from_numpy(model), **others)
 
     def _add_rows(self, name: str, vector: Tensor) -> int:
         """Add to one sum, and return how many values were not zero."""

@@ -10,6 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
+from common.storage.spool import Spool
 from common.vectors.entries import Blocks, Entries
 
 Precision = Literal["float32", "bfloat16"]
@@ -59,8 +60,9 @@ class Pending:
     """A round that a client has finished and whose average it does not know yet."""
 
     plan: RoundPlan
-    upload: Upload  # asked again for this round, the client sends the same
     reference: Tensor  # what the control is closed with: w^_i, mostly
+    is_reference_sent: bool  # the reference is the model that was uploaded, and can be read from there
+    sent: bytes | Spool = b""  # the upload, encoded: asked again for this round, a client sends the same bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

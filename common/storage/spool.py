@@ -22,15 +22,20 @@ class SpoolError(NoRoomError):
 
 
 class Spool:
-    """Bytes of a known number, written anywhere and read by slices; they are gone with the last who knows of them."""
+    """Bytes of a known number, written anywhere and read by slices; they are gone with the last who knows of them.
 
-    def __init__(self, size: int) -> None:
+    Where the room for them is reserved, a full disk shows now, and not in the middle of writing.
+    """
+
+    def __init__(self, size: int, *, reserve: bool = False) -> None:
         self._size = size
         with _refusals():
             file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open as long as this object lives
             weakref.finalize(self, file.close)
             self._descriptor = file.fileno()
             os.truncate(self._descriptor, size)
+            if reserve and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(self._descriptor, 0, size)
 
     def __len__(self) -> int:
         return self._size

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from common.vectors.divergence import refuse_infinite
 from common.vectors.entries import BLOCK
+from common.vectors.remainder import Remainder
 
 Floats = NDArray[np.float64]
 Values = NDArray[Any]  # float32 or float64
@@ -83,13 +84,28 @@ class ExactSum:
             total[many] = nearest
         return total
 
-    def mean(self, count: int, dtype: type[np.floating[Any]]) -> Values:
-        """Return the sum divided by a number, in the memory of the sum, which is used up by this."""
+    def mean(
+        self,
+        count: int,
+        dtype: type[np.floating[Any]],
+        carried: Remainder | None = None,
+        rest: Remainder | None = None,
+    ) -> Values:
+        """Return the sum divided by a number, in the memory of the sum, which is used up by this.
+
+        With `rest`, what the division rounds off is written there, and what earlier ones did, `carried`, is added
+        first. Where the sum is zero nothing is: the mean of sparse vectors stays sparse.
+        """
         total = self.total()
         size, mean = total.size, total.view(dtype)
         for start in range(0, size, BLOCK):
             end = min(start + BLOCK, size)
-            mean[start:end] = total[start:end] / count  # never beyond what was read, as its values are no longer
+            exact = total[start:end]
+            with_owed = exact + (0.0 if carried is None else carried.read(start, end))
+            # Never beyond what was read, as the sum's values are no longer.
+            mean[start:end] = np.where(exact == 0, exact, with_owed / count)
+            if rest is not None:
+                rest.write(start, with_owed - count * mean[start:end].astype(np.float64))
         del mean  # of memory that may move now
         total.resize(-(-size * np.dtype(dtype).itemsize // total.itemsize), refcheck=False)
         return total.view(dtype)[:size]

@@ -103,15 +103,15 @@ def _simulate(run: Run, data: Path | None) -> Outcome:
     try:
         samples.extend(_samples(simulation, experiment))
     except DivergedError:
-        samples.append({"round": simulation.rounds_done, "bits": simulation.bits_up})
+        samples.append({"round": simulation.checkpoint.round, "bits": simulation.checkpoint.bits_up})
     return Outcome(problem.data_name, samples)
 
 
 def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]:
     """Run, and give what is seen after the rounds that are evaluated."""
     sent_bytes, upload_bytes, since, seen = 0.0, 0.0, 0, 0
-    while simulation.rounds_done < experiment.rounds:
-        evaluated = experiment.is_evaluated(simulation.rounds_done + 1)
+    while simulation.checkpoint.round < experiment.rounds:
+        evaluated = experiment.is_evaluated(simulation.checkpoint.round + 1)
         # What the codec makes of an upload is measured now and then, and holds for the rounds around.
         simulation.encode_as = "bfloat16" if evaluated and seen % MEASURED_EVERY == 0 else None
         record = simulation.step()

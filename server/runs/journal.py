@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,13 @@ from common.rounds.ledger import Ledger
 from common.rounds.ledger import Checkpoint
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
-from server.runs.run_folder import record_of
+from common.vectors.remainder import Remainder
 
 FILE = "journal.safetensors"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class JournalEntry:
     """The run after one of its rounds."""
 
     run: str  # the name that clients remember it by
@@ -44,7 +44,7 @@ class Journal:
         self.path = folder / FILE
         self._digest = hashlib.sha256(experiment.to_yaml().encode()).hexdigest()
 
-    def write(self, entry: Entry) -> None:
+    def write(self, entry: JournalEntry) -> None:
         """Replace the entry."""
         checkpoint, state, ledger = entry.checkpoint, entry.checkpoint.state, entry.checkpoint.ledger
         tensors: dict[str, Tensor | None] = {
@@ -53,6 +53,7 @@ class Journal:
             "buffers": state.buffers,
             # The newest average is the model itself.
             "shift": ledger.shift,
+            "rounded_off": checkpoint.rounded_off.tensor() if checkpoint.rounded_off else None,
             **{f"average {one}": average for one, average in ledger.averages.items() if one != checkpoint.round},
             **{f"control {place}": control for place, control in enumerate(entry.controls)},
         }
@@ -67,11 +68,11 @@ class Journal:
             "awaiting": sorted(ledger.awaiting),
             "bits_up": checkpoint.bits_up,
             "controls": len(entry.controls),
-            "record": asdict(entry.record) if entry.record else None,
+            "record": entry.record.to_json() if entry.record else None,
         }
         write_durably(self.path, tensors, {"journal": json.dumps(metadata, allow_nan=False)})
 
-    def read(self) -> Entry | None:
+    def read(self) -> JournalEntry | None:
         """Return the newest entry; None if none was ever written."""
         saved = read_durable(self.path, "a run's journal")
         if saved is None:
@@ -87,12 +88,13 @@ class Journal:
                 state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
                 ledger=_ledger(known, tensors),
                 bits_up=known["bits_up"],
+                rounded_off=Remainder.of(tensors["rounded_off"]) if "rounded_off" in tensors else None,
             )
-            record = record_of(known["record"]) if known["record"] else None
+            record = RoundRecord.of_json(known["record"]) if known["record"] else None
             controls = [tensors.get(f"control {place}") for place in range(known["controls"])]
         except (KeyError, TypeError, json.JSONDecodeError) as error:
             raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
-        return Entry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
+        return JournalEntry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
 
 
 def _ledger(known: dict[str, Any], tensors: dict[str, Tensor]) -> Ledger:

@@ -35,7 +35,7 @@ class LiveView:
         if self._metric in record.metrics:
             self._score = f"  {self._metric} {record.metrics[self._metric]:.4f}"
         for way in ("payload_bytes_up", "payload_bytes_down", "message_bytes_up", "message_bytes_down"):
-            self._bytes[way] += (getattr(record, way) or 0) / record.clients_counted
+            self._bytes[way] += (getattr(record, way) or 0) / record.clients
         paper = f"{record.paper_bits_up / 1e6:.3f} Mbit by the paper"
         traffic = f"up {self._kilobytes('up')}, {paper}  down {self._kilobytes('down')}"
         status = f"{traffic}  density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"

@@ -56,7 +56,7 @@ def all_encoded(runs: Mapping[str, Records]) -> bool:
 
 def curve(records: Records, metric: str, *, as_sent: bool = False) -> list[tuple[float, float]]:
     """Return (uploaded bits of a client, metric) of the rounds that were evaluated."""
-    sent = accumulate(8 * (record.payload_bytes_up or 0) / record.clients_counted for record in records)
+    sent = accumulate(8 * (record.payload_bytes_up or 0) / record.clients for record in records)
     bits = list(sent) if as_sent else [record.paper_bits_up for record in records]
     return [(up, record.metrics[metric]) for up, record in zip(bits, records, strict=True) if metric in record.metrics]
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from common.storage.durable import write_durably
 from common.storage.disk import writing
@@ -84,13 +82,13 @@ class RunFolder:
         with writing(self.path / ROUNDS) as path:
             lines = path.read_text(encoding="utf-8").splitlines()[: last.round - 1] if last and path.exists() else []
             draft = path.with_suffix(".new")
-            newest = [json.dumps(asdict(last), allow_nan=False)] if last else []
+            newest = [last.to_json()] if last else []
             draft.write_text("".join(f"{line}\n" for line in [*lines, *newest]), encoding="utf-8")
             draft.replace(path)
 
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
-        line = f"{json.dumps(asdict(record), allow_nan=False)}\n".encode()
+        line = f"{record.to_json()}\n".encode()
         with writing(self.path / ROUNDS) as path, path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
@@ -106,7 +104,10 @@ class RunFolder:
             lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
         except OSError as error:
             raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {ROUNDS}") from None
-        return [record_of(json.loads(line)) for line in lines]
+        try:
+            return [RoundRecord.of_json(line) for line in lines]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{self.path / ROUNDS} was written by another version, or damaged: {error!r}") from None
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
@@ -132,9 +133,3 @@ def next_free(parent: Path, name: str) -> Path:
         number += 1
         path = parent / f"{name}-{number}"
     return path
-
-
-def record_of(line: dict[str, Any]) -> RoundRecord:
-    """Read a round's record from what JSON makes of it."""
-    traffic = {name: Traffic(**one) for name, one in line.pop("traffic_by_client", {}).items()}
-    return RoundRecord(**line, traffic_by_client=traffic)

@@ -8,26 +8,25 @@ takes part in a round, at random, the others are as if they had been away.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from common.codec.payload import pack_state, pack_upload
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.randomness import stream
-from common.rounds.algorithm import Algorithm, client_round
+from common.rounds.account import RoundAccount
+from common.rounds.algorithm import Algorithm, client_round, server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum, RunningMean
 from common.rounds.objective import Objective
-from common.rounds.records import BITS_A_VALUE, RoundRecord, Traffic
+from common.rounds.records import RoundRecord
 from common.rounds.rounding import rounded
 from common.rounds.state import ClientMemory, Precision, RoundPlan, ServerState, Upload
 from common.vectors.divergence import refuse_divergence
-from common.vectors.sparsity import density_of
-from server.runs.journal import Entry
 
 SIMULATION = "simulation"  # in place of the name of a deployed run
 
@@ -77,7 +76,7 @@ class Cohort:
             settled = replace(settled, control=control)
         self.memory = settled
 
-    def _spread(self, vector: torch.Tensor) -> torch.Tensor:
+    def _spread(self, vector: Tensor) -> Tensor:
         moved = vector.to(self.device)
         return moved if self.rows is None else moved.expand(self.rows, -1)
 
@@ -91,57 +90,48 @@ class Simulation:
         self.experiment = experiment
         self.problem = problem
         self.algorithm: Algorithm = experiment.algorithm
-        self.state = self.algorithm.initial_state(problem.initial_state())
+        self.checkpoint = Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self.cohorts = self._cohorts(device)
-        self.rounds_done = 0
-        self.bits_up = 0.0
         codec = experiment.codec
         self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
         self._participation = participation
 
-    def entry(self, record: RoundRecord) -> Entry:
-        """Return what it takes to go on after the last round, of which this is the record."""
-        checkpoint = Checkpoint(round=self.rounds_done, state=self.state, bits_up=self.bits_up)
-        controls = [cohort.memory.control for cohort in self.cohorts]
-        return Entry(run=SIMULATION, checkpoint=checkpoint, record=record, controls=controls)
+    @property
+    def state(self) -> ServerState:
+        """Return what the server holds."""
+        return self.checkpoint.state
 
-    def go_on_from(self, entry: Entry) -> None:
-        """Be as the simulation was that wrote this entry."""
-        self.state, self.rounds_done = entry.checkpoint.state, entry.checkpoint.round
-        self.bits_up = entry.checkpoint.bits_up
-        for cohort, control in zip(self.cohorts, entry.controls, strict=True):
+    @property
+    def controls(self) -> list[Tensor | None]:
+        """Return the clients' control variates, which it takes to go on beside the checkpoint."""
+        return [cohort.memory.control for cohort in self.cohorts]
+
+    def go_on_from(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None]) -> None:
+        """Be as the simulation was that had this checkpoint and these controls."""
+        self.checkpoint = checkpoint
+        for cohort, control in zip(self.cohorts, controls, strict=True):
             moved = None if control is None else control.to(cohort.device)
-            cohort.memory = ClientMemory(control=moved, settled=self.rounds_done)
+            cohort.memory = ClientMemory(control=moved, settled=checkpoint.round)
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, giving each one's record."""
-        while self.rounds_done < self.experiment.rounds:
+        while self.checkpoint.round < self.experiment.rounds:
             yield self.step()
 
     def step(self) -> RoundRecord:
         """Run the next round."""
-        started = time.perf_counter()
-        plan = self.experiment.plan(self.rounds_done + 1)
-        density_down = density_of(self.state.model).item()
-        payload_down = None if self.encode_as is None else len(pack_state(self.state))
-        sent, traffic = self._train(plan, payload_down)
-        seconds = time.perf_counter() - started
-        self.rounds_done = plan.round
-        self.bits_up += BITS_A_VALUE * sent.values / self.problem.clients
-        record = RoundRecord(
-            round=plan.round,
-            local_steps=plan.local_steps,
-            clients_counted=sent.clients,
-            paper_bits_up=self.bits_up,
-            density_up=sent.model_values / (sent.clients * self.state.model.shape[-1]),
-            density_down=density_down,
+        plan = self.experiment.plan(self.checkpoint.round + 1)
+        account = RoundAccount(plan, self.state.model, self.problem.clients)
+        uploads, values = self._train(plan, account)
+        account.end_training()
+        record = account.record(
+            bits_up_before=self.checkpoint.bits_up,
+            values=values,
+            model_values=uploads.model_values,
             control_sum_norm=self._control_sum_norm(),
-            seconds=seconds,
-            payload_bytes_up=_total(one.payload_bytes_up for one in traffic.values()),
-            payload_bytes_down=_total(one.payload_bytes_down for one in traffic.values()),
-            traffic_by_client=traffic,
             metrics=self._evaluate() if self.experiment.is_evaluated(plan.round) else {},
         )
+        self.checkpoint = replace(self.checkpoint, bits_up=record.paper_bits_up)
         refuse_divergence(plan.round, self.state.model, [*record.metrics.values(), record.control_sum_norm or 0.0])
         return record
 
@@ -168,26 +158,31 @@ class Simulation:
             cohort.memory = self.algorithm.initial_memory(cohort.download(self.state))
         return cohorts
 
-    def _train(self, plan: RoundPlan, payload_down: int | None) -> tuple[RunningMean, dict[str, Traffic]]:
-        average = RunningMean()
-        traffic: dict[str, Traffic] = {}
+    def _train(self, plan: RoundPlan, account: RoundAccount) -> tuple[RunningMean, dict[str, int]]:
+        """Let all who are present train; return their uploads, and how many values each has sent."""
+        uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
+        payload_down = None if self.encode_as is None else len(pack_state(self.state))
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
             upload, memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
-            average.add(counted)
-            for values, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
-                traffic[f"client-{present[len(traffic)]}"] = Traffic(
-                    paper_bits_up=BITS_A_VALUE * values, payload_bytes_up=payload_up, payload_bytes_down=payload_down
-                )
-        self.state = self.algorithm.aggregate(plan, self.state, average.mean(), participation=self._participation)
+            uploads.add(counted)
+            for count, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
+                name = f"client-{present[len(values)]}"
+                values[name] = count
+                if payload_up is not None and payload_down is not None:
+                    account.bytes_for("train").payload_up[name] = payload_up
+                    account.bytes_for("train").payload_down[name] = payload_down
+        share = len(present) / self.problem.clients
+        state, rest = server_round(self.algorithm, plan, self.checkpoint, uploads, share)
+        self.checkpoint = replace(self.checkpoint, round=plan.round, state=state, rounded_off=rest)
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
         for cohort, memory in trained:
             cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
-        return average, traffic
+        return uploads, values
 
     def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
         """Return how long the upload of each client is, encoded; None where nothing is."""
@@ -238,8 +233,3 @@ def _values(upload: Upload) -> list[int]:
     parts = [part for part in (upload.model, upload.control_change) if part is not None]
     counts = [torch.count_nonzero(part.reshape(-1, part.shape[-1]), dim=-1).tolist() for part in parts]
     return [sum(of_client) for of_client in zip(*counts, strict=True)]
-
-
-def _total(counts: Iterable[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None

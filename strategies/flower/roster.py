@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import NOTICE, pack_notice, unpack_introduction
-from strategies.flower.exchange import PromptGrid
+from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers

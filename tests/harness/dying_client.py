@@ -1,4 +1,4 @@
-"""A client that is killed at one moment of one round: `python -m tests.dying_client MOMENT ROUND join ...`."""
+"""A client that is killed at one moment of one round: `python -m tests.harness.dying_client MOMENT ROUND join ...`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Client processes for tests, and runs on a fleet of them."""
+"""Real processes for tests: clients, runs on a fleet of them, and what becomes of them."""
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -10,19 +11,13 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-import torch
-
 from common.experiment.experiment import Experiment
-from common.learning.data import DataFolder
-from common.learning.task import Problem
 from common.messages.messages import Run, pack_run
 from common.rounds.records import RoundRecord
-from common.rounds.state import ServerState
 from server.deploy.local import leaving
 from server.link.fleet import Fleet
-from strategies.flower.strategy import AlgorithmStrategy
-
-CPU = torch.device("cpu")
+from strategies.flower.terms import Terms
+from tests.harness.witness import Witness
 
 
 @contextmanager
@@ -49,17 +44,22 @@ def clients(address: str, count: int, logs: Path, *arguments: str) -> Iterator[l
             process.terminate()
 
 
-def load(experiment: Experiment) -> Problem:
-    return experiment.load(DataFolder.choose(None), CPU)
-
-
-def deploy(fleet: Fleet, experiment: Experiment) -> tuple[ServerState, list[RoundRecord]]:
+def deploy(
+    fleet: Fleet,
+    experiment: Experiment,
+    terms: Terms | None = None,
+    *,
+    after: Callable[[RoundRecord], None] = lambda _: None,
+) -> Witness:
     """Run an experiment on whatever clients are there."""
-    records: list[RoundRecord] = []
-    strategy = AlgorithmStrategy(experiment, load(experiment).initial_state(), on_round=records.append)
+    witness = Witness(experiment, terms, after=after)
     with fleet.run(pack_run(Run(experiment=experiment, name=uuid4().hex))) as grid:
-        strategy.start(grid, strategy.initial_arrays, num_rounds=experiment.rounds, timeout=120)
-    return strategy.state, records
+        return witness.run(grid)
+
+
+def local(*arguments: str) -> list[str]:
+    """Return the command of a whole federation on this machine."""
+    return [sys.executable, "-m", "server", "local", *arguments]
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -67,4 +67,36 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.05)
+        time.sleep(0.02)
+
+
+def lines_in(path: Path) -> int:
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def stat_of(pid: int) -> list[str]:
+    """Return state, parent and so on of a process; nothing if it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return []
+
+
+def children_of(pid: int) -> set[int]:
+    everybody = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return {one for one in everybody if stat_of(one)[1:2] == [str(pid)]}
+
+
+def descendants_of(pid: int) -> set[int]:
+    children = children_of(pid)
+    return children.union(*(descendants_of(child) for child in children))
+
+
+def alive(pid: int) -> bool:
+    return stat_of(pid)[:1] not in ([], ["Z"])

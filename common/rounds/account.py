@@ -1,0 +1,107 @@
+"""What a round costs and brings, deployed or simulated: gathered as it happens, and in the end its record."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from torch import Tensor
+
+from common.rounds.records import BITS_A_VALUE, ClientTraffic, PeakMemory, RoundRecord, Traffic
+from common.rounds.state import RoundPlan
+from common.vectors.sparsity import density_of
+
+Purpose = Literal["train", "evaluate", "audit", "recentre", "join"]
+
+
+@dataclass
+class Bytes:
+    """What was sent for one purpose, by client; a client that is in none of the counters had nothing to encode."""
+
+    payload_up: Counter[str] = field(default_factory=Counter)
+    payload_down: Counter[str] = field(default_factory=Counter)
+    message_up: int = 0
+    message_down: int = 0
+
+    def traffic(self) -> Traffic:
+        """Return the sums over all clients."""
+        return Traffic(
+            payload_bytes_up=self.payload_up.total() if self.payload_up else None,
+            payload_bytes_down=self.payload_down.total() if self.payload_down else None,
+            message_bytes_up=self.message_up or None,
+            message_bytes_down=self.message_down or None,
+        )
+
+
+class RoundAccount:
+    """One round, all attempts at it, from before its first message to its evaluation."""
+
+    def __init__(self, plan: RoundPlan, model: Tensor, clients: int) -> None:
+        self.plan = plan
+        self.message_bytes_by_client: dict[str, tuple[int, int]] = {}  # for training: down, up
+        self._clients = clients
+        self._size = model.shape[-1]
+        self._density_down = density_of(model).item()
+        self._bytes: dict[Purpose, Bytes] = {}
+        self._started = time.perf_counter()
+        self._seconds = 0.0
+
+    def bytes_for(self, purpose: Purpose) -> Bytes:
+        """Return what was sent for a purpose so far, to be added to."""
+        return self._bytes.setdefault(purpose, Bytes())
+
+    def end_training(self) -> None:
+        """Stop the clock: what follows is evaluation."""
+        self._seconds = time.perf_counter() - self._started
+
+    def record(
+        self,
+        *,
+        bits_up_before: float,
+        values: Mapping[str, int],
+        model_values: int,
+        control_sum_norm: float | None,
+        metrics: dict[str, float],
+        missing: Mapping[str, str] | None = None,
+        memory: Mapping[str, PeakMemory] | None = None,
+        seconds_by_phase: Mapping[str, float] | None = None,
+    ) -> RoundRecord:
+        """Return the round's record; `values` says who was counted, and how many values each had uploaded."""
+        train = self.bytes_for("train").traffic()
+        return RoundRecord(
+            round=self.plan.round,
+            local_steps=self.plan.local_steps,
+            clients=self._clients,
+            clients_counted=len(values),
+            clients_missing=dict(missing or {}),
+            paper_bits_up=bits_up_before + BITS_A_VALUE * sum(values.values()) / self._clients,
+            density_up=model_values / (len(values) * self._size),
+            density_down=self._density_down,
+            control_sum_norm=control_sum_norm,
+            seconds=self._seconds,
+            seconds_by_phase=dict(seconds_by_phase or {}),
+            payload_bytes_up=train.payload_bytes_up,
+            payload_bytes_down=train.payload_bytes_down,
+            message_bytes_up=train.message_bytes_up,
+            message_bytes_down=train.message_bytes_down,
+            traffic_beside_training={
+                purpose: spent.traffic() for purpose, spent in sorted(self._bytes.items()) if purpose != "train"
+            },
+            traffic_by_client={name: self._traffic_of(name, count) for name, count in values.items()},
+            memory_by_client=dict(memory or {}),
+            metrics=metrics,
+        )
+
+    def _traffic_of(self, name: str, values: int) -> ClientTraffic:
+        train = self.bytes_for("train")
+        down, up = self.message_bytes_by_client.get(name, (None, None))
+        return ClientTraffic(
+            paper_bits_up=BITS_A_VALUE * values,
+            payload_bytes_up=train.payload_up.get(name),
+            payload_bytes_down=train.payload_down.get(name),
+            message_bytes_up=up,
+            message_bytes_down=down,
+        )

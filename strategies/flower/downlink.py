@@ -1,0 +1,80 @@
+"""What goes down to clients: the state, packed once for all of them, and what each is told with it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flwr.app import ArrayRecord, Message, MessageType
+from torch import Tensor
+
+from common.experiment.experiment import Experiment
+from common.messages.messages import pack_order, pack_state, unpack_state
+from common.rounds.ledger import Checkpoint, Ledger
+from common.rounds.state import ServerState
+from common.storage.disk import when_there_is_room
+from strategies.flower.roster import Say
+from strategies.flower.shelf import Shelf
+
+
+class Downlink:
+    """The state after the last round, on the shelf and packed; where a disk is full it waits until it is not."""
+
+    def __init__(self, experiment: Experiment, start: Checkpoint, say: Say) -> None:
+        self._experiment = experiment
+        self._say = say
+        self._shelf = Shelf()
+        self._arrays: ArrayRecord | None = None
+        self.now = self._on_shelf(start)
+
+    @property
+    def arrays(self) -> ArrayRecord:
+        """Return the state as it goes down."""
+        if self._arrays is None:
+            self._arrays = self._packed(self.now.state)
+        return self._arrays
+
+    def take(self, arrays: ArrayRecord) -> None:
+        """Go on from arrays that are not ours, which Flower's `start` may be given."""
+        if arrays is not self._arrays:
+            state = self._shelf.keep_state(unpack_state(arrays, self.now.state))
+            self.now, self._arrays = replace(self.now, state=state), arrays
+
+    def advance(self, after: Checkpoint) -> None:
+        """Go on to the state after a round."""
+        state = when_there_is_room(lambda: self._shelf.keep_state(after.state), self._say)
+        self.now = replace(after, state=state)
+        self._arrays = None  # the old ones are gone before there are new ones
+
+    def rest(self) -> None:
+        """Let go of the memory in which the state was read: while uploads come in, nobody looks at it."""
+        self._shelf.let_go()
+
+    def orders(self, number: int, kind: str, ledger: Ledger, nodes: dict[str, int]) -> dict[str, Message]:
+        """Return what each client is told at the start of a round: plan, state, its last counted round."""
+        plan = self._experiment.plan(number)
+        orders = {}
+        for name, node in nodes.items():
+            counted, average = ledger.counted.get(name, 0), ledger.average_for(name)
+            missed_some = average is not None and counted < self.now.round  # else it is the state's own model
+            arrays = self._packed(self.now.state, average) if missed_some else self.arrays
+            orders[name] = Message(pack_order(arrays, plan, counted), node, kind, group_id=str(number))
+        return orders
+
+    def evaluations(self, number: int, nodes: dict[str, int]) -> dict[str, Message]:
+        """Return the model as it would be kept, for each client to measure."""
+        arrays = self._packed(self._experiment.algorithm.evaluated(self.now.state))
+        content = pack_order(arrays, self._experiment.plan(number), 0)
+        return {
+            name: Message(content, node, MessageType.EVALUATE, group_id=str(number)) for name, node in nodes.items()
+        }
+
+    def _packed(self, state: ServerState, average: Tensor | None = None) -> ArrayRecord:
+        return when_there_is_room(lambda: pack_state(state, average), self._say)
+
+    def _on_shelf(self, checkpoint: Checkpoint) -> Checkpoint:
+        state = self._shelf.keep_state(checkpoint.state)
+        averages = {
+            number: state.model if average is checkpoint.state.model else self._shelf.keep(average)
+            for number, average in checkpoint.ledger.averages.items()
+        }
+        return replace(checkpoint, state=state, ledger=replace(checkpoint.ledger, averages=averages))

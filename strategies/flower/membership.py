@@ -1,0 +1,164 @@
+"""Who is a member of the federation, and what keeps the members' control variates at a sum of zero.
+
+The roster says who is here, the ledger who was counted when. Who was away for too long, or has lost its control, is
+given up; the others then show their controls once, and the mean is taken from each of them. An audit shows the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+from torch import Tensor
+
+from common.errors import MessageError
+from common.experiment.experiment import Experiment
+from common.messages.flower import CLIENT_FORGOT
+from common.messages.messages import AUDIT, RECENTRE, Recentring, pack_recentring, unpack_control
+from common.rounds.account import Purpose
+from common.rounds.ledger import Ledger
+from common.rounds.mean import ControlSum
+from common.rounds.state import ServerState
+from common.storage.disk import when_there_is_room
+from strategies.flower.exchange import Questions
+from strategies.flower.meter import Meter
+from strategies.flower.roster import Roster, Say, short
+from strategies.flower.terms import Terms
+
+RETURN_SECONDS = 60.0  # a client that lost the server tries again in less
+FORGOT = "has lost its control variate"
+
+Orders = Callable[[str], dict[str, Message]]  # the kind of message -> what each client here is told
+
+
+@dataclass(frozen=True)
+class Occasion:
+    """What questions beside training are asked with: where, in which round, until when, and who notes the bytes."""
+
+    grid: Grid
+    number: int  # of the round as which clients are asked
+    deadline_seconds: float
+    purpose: Purpose
+    meter: Meter
+
+
+class Membership:
+    """The members, by name: here or away, counted on or given up."""
+
+    def __init__(self, experiment: Experiment, terms: Terms, ledger: Ledger, say: Say) -> None:
+        self.roster = Roster(experiment.clients, say)
+        self.ledger = ledger
+        self.given_up: dict[str, str] = {}  # name: why
+        self._algorithm = experiment.algorithm
+        self._clients = experiment.clients
+        self._minimum = terms.minimum_clients or experiment.clients
+        self._evict_after_rounds = terms.evict_after_rounds
+        self._largest_norm = terms.largest_norm
+        self._say = say
+        self._wanted = ""  # who must be back before the controls sum to zero again
+
+    def gather(self, grid: Grid, *, resumed: bool) -> None:
+        """Wait for all clients before the first round; most are on their way back to a run that goes on."""
+        if resumed:
+            self.roster.gather(grid, len(self.ledger.counted), self._minimum, RETURN_SECONDS)
+        else:
+            self.roster.gather(grid, self._clients)
+
+    def evict(self, number: int) -> None:
+        """Give up members that were away for too long."""
+        if self._evict_after_rounds is not None:
+            for name in self.ledger.overdue(number, self._evict_after_rounds):
+                self.give_up(name, f"was not counted in {self._evict_after_rounds} rounds")
+
+    def give_up(self, name: str, why: str) -> None:
+        """Count no longer on a member's control variate."""
+        self.ledger = self.ledger.without(name)
+        self.given_up[name] = f"it {why}, and was given up"
+        if self._algorithm.has_control:
+            self._say(f"{name} {why}: it starts afresh, and the others will be re-centred when all of them are here")
+
+    def counted(self, number: int, names: list[str], average: Tensor) -> None:
+        """Note who was counted in a round, and with which average they have to settle."""
+        self.ledger = self.ledger.after_round(number, names, average)
+
+    def participation(self, names: list[str]) -> float:
+        """Return the share of all members that these are, of whom some may be new."""
+        return len(names) / len(self.ledger.counted.keys() | set(names))
+
+    def recentre(self, occasion: Occasion, orders: Orders, like: ServerState, on_change: Callable[[], None]) -> None:
+        """Bring the sum of the controls back to zero where a member has gone with its own."""
+        if not self._algorithm.has_control:
+            return
+        if self.ledger.off_centre and not self.ledger.awaiting:
+            controls = self._controls(occasion, orders, like)
+            if controls is None:
+                self._say_who_is_wanted()
+                return  # again before the next round, when all may be here
+            self.ledger = self.ledger.recentred(controls.mean())
+            on_change()
+        for name, _ in self._answers(occasion, dict(self._recentrings())):
+            self.ledger = self.ledger.delivered(name)
+
+    def audit(self, occasion: Occasion, orders: Orders, like: ServerState) -> float | None:
+        """Return |mean of h_i| / mean of |h_i|, as the occasion's round will find the h_i; None where some are away."""
+        controls = None if self.ledger.awaiting else self._controls(occasion, orders, like)
+        if controls is None or self.ledger.off_centre:
+            self._say(f"round {occasion.number - 1}: no audit, as some members do not answer or are not re-centred yet")
+            return None
+        return controls.relative_norm()
+
+    def _say_who_is_wanted(self) -> None:
+        """Tell, when it changes, for whose return the others wait to be re-centred."""
+        wanted = ", ".join(sorted(self.ledger.counted.keys() - self.roster.nodes.keys()))
+        if wanted and wanted != self._wanted:
+            self._say(f"the control variates do not sum to zero until {wanted} is back, or given up (--evict-after)")
+        self._wanted = wanted
+
+    def _recentrings(self) -> Iterator[tuple[str, Message]]:
+        for name in sorted(self.ledger.awaiting & self.roster.nodes.keys()):
+            assert self.ledger.shift is not None
+            recentring = Recentring(
+                number=self.ledger.recentrings,
+                counted=self.ledger.counted[name],
+                shift=self.ledger.shift,
+                average=self.ledger.average_for(name),
+            )
+            content = when_there_is_room(partial(pack_recentring, recentring), self._say)
+            yield name, Message(content, self.roster.nodes[name], f"{MessageType.QUERY}.{RECENTRE}")
+
+    def _controls(self, occasion: Occasion, orders: Orders, like: ServerState) -> ControlSum | None:
+        """Ask all members for their controls as a round finds them; None where one does not answer."""
+        told = orders(f"{MessageType.QUERY}.{AUDIT}")
+        questions = {name: order for name, order in told.items() if name in self.ledger.counted}
+        controls = ControlSum()
+        if questions.keys() == self.ledger.counted.keys():
+            for name, answer in self._answers(occasion, questions):
+                with suppress(MessageError):
+                    self._add_control(controls, name, unpack_control(answer, like), occasion.number)
+        return controls if controls.clients and controls.clients == len(self.ledger.counted) else None
+
+    def _add_control(self, controls: ControlSum, name: str, control: Tensor, number: int) -> None:
+        """Add a control, unless it is beyond what so many rounds can have made of models within the bound."""
+        if float(control.double().norm()) > 4 * number * self._largest_norm / self._algorithm.learning_rate:
+            self.give_up(name, "shows a control variate beyond all bounds")
+        else:
+            controls.add(control)
+
+    def _answers(self, occasion: Occasion, messages: dict[str, Message]) -> Iterator[tuple[str, RecordDict]]:
+        """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""
+        occasion.meter.sent(occasion.purpose, messages)
+        questions = Questions(messages)
+        for reply in questions.answers(occasion.grid, self.roster, occasion.deadline_seconds):
+            name = questions.client_of(reply)
+            if reply.has_content():
+                occasion.meter.received(occasion.purpose, name, reply)
+                yield name, reply.content
+            elif reply.error.code == CLIENT_FORGOT:
+                self.give_up(name, FORGOT)
+            else:
+                self._say(f"{name}: {short(reply.error.reason)}")
+        occasion.meter.read(occasion.purpose)

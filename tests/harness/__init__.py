@@ -1,0 +1,1 @@
+"""What tests share: processes, a federation without a network, small data, textbook forms."""
