@@ -1,0 +1,79 @@
+"""What happens to every round of a run, deployed or simulated: journal, rounds.jsonl, view."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from uuid import uuid4
+
+from torch import Tensor
+
+from common.experiment.experiment import Experiment
+from common.rounds.ledger import Checkpoint
+from common.rounds.records import RoundRecord
+from common.rounds.state import ServerState
+from common.storage.disk import when_there_is_room
+from server.runs.journal import Journal, JournalEntry
+from server.runs.run_folder import RunFolder
+from strategies.flower.listener import Listener
+
+
+class Recorder(Listener):
+    """Keeps a run in its folder; where the disk is full it waits, as a run that goes on is worth more than one that ends.
+
+    The journal is written first: a run that is killed in between then finds its last line there. With some seconds
+    between its entries a crash costs the rounds since the last one, which come out the same when they are done again.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        experiment: Experiment,
+        resume_from: JournalEntry | None = None,
+        *,
+        show: Callable[[RoundRecord], None],
+        say: Callable[[str], None],
+        run: str = "",
+        seconds_between_entries: float = 0.0,
+    ) -> None:
+        self._folder = folder
+        self._journal = Journal(folder.path, experiment)
+        self._show = show
+        self._write_line = say
+        self._seconds_between_entries = seconds_between_entries
+        self._last_entry = time.monotonic()
+        self._newest = resume_from.record if resume_from else None
+        self.run = resume_from.run if resume_from else run or uuid4().hex
+        if resume_from:
+            when_there_is_room(lambda: folder.go_back_to(self._newest), say)
+
+    def begin(self, checkpoint: Checkpoint) -> None:
+        """Note how a run starts: clients then know it by its name even if it is killed in its first round."""
+        self._write_journal(checkpoint)
+
+    def on_round(
+        self, record: RoundRecord, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()
+    ) -> None:
+        """Keep a round; `controls` are those of simulated clients, which nobody else remembers."""
+        self._newest = record
+        if time.monotonic() - self._last_entry >= self._seconds_between_entries:
+            self._write_journal(checkpoint, controls)
+        when_there_is_room(lambda: self._folder.add_round(record), self.say)
+        self._show(record)
+
+    def on_recentring(self, checkpoint: Checkpoint) -> None:
+        """Keep the ledger as it is now."""
+        self._write_journal(checkpoint)
+
+    def say(self, text: str) -> None:
+        """Pass on what an operator should know."""
+        self._write_line(text)
+
+    def finish(self, model: ServerState) -> None:
+        """Keep the final model: with it, the run is finished."""
+        when_there_is_room(lambda: self._folder.save_model(model), self.say)
+
+    def _write_journal(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
+        entry = JournalEntry(run=self.run, checkpoint=checkpoint, record=self._newest, controls=controls)
+        when_there_is_room(lambda: self._journal.write(entry), self.say)
+        self._last_entry = time.monotonic()
