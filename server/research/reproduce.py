@@ -13,7 +13,7 @@ from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.storage.disk import writing
 from server.research.batch import CPU, on_all_cores, problem_of
-from server.research.study import Effort, Run, Sample, Study
+from server.research.study import Effort, Sample, Study, StudyRun
 from server.research.study_figures import draw_study
 from server.simulation.simulation import Simulation
 
@@ -45,7 +45,7 @@ def reproduce(
     """Do what the studies need, and write what they found."""
     efforts = {name: study.quick if quick else study.full for name, study in chosen.items()}
     needed = list(dict.fromkeys(run for name, study in chosen.items() for run in study.runs(efforts[name])))
-    done: dict[Run, Outcome] = {}
+    done: dict[StudyRun, Outcome] = {}
     for run, outcome in _run_all(needed, data, folder / "runs"):
         done[run] = outcome
         say(f"{len(done)}/{len(needed)}: {run.experiment}: {' '.join(run.settings)}")
@@ -54,7 +54,9 @@ def reproduce(
         say(f"\n{study.title}\n{folder / name / 'table.md'}")
 
 
-def write(name: str, study: Study, effort: Effort, done: Mapping[Run, Outcome], folder: Path, *, quick: bool) -> None:
+def write(
+    name: str, study: Study, effort: Effort, done: Mapping[StudyRun, Outcome], folder: Path, *, quick: bool
+) -> None:
     """Write the table and the figures of one study."""
     curves = {run: done[run].samples for run in study.runs(effort)}
     data_names = " and ".join(sorted({done[run].data_name for run in curves}))
@@ -70,12 +72,12 @@ def write(name: str, study: Study, effort: Effort, done: Mapping[Run, Outcome], 
         content = {"study": name, "data": data_names, "command": command, "cells": table.records()}
         (folder / "table.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for figure in study.figures:
-        drawn = {entry.label: study.curves_of(entry, figure.column, curves, effort) for entry in study.entries}
+        drawn = {method.label: study.curves_of(method, figure.column, curves, effort) for method in study.methods}
         for ending in ("png", "svg"):
             draw_study(drawn, figure, title=f"{study.title}: {data_names}", path=folder / f"{figure.name}.{ending}")
 
 
-def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[tuple[Run, Outcome]]:
+def _run_all(runs: Sequence[StudyRun], data: Path | None, folder: Path) -> Iterator[tuple[StudyRun, Outcome]]:
     """Run what is not on disk yet; yield all."""
     left = []
     for run in runs:
@@ -94,7 +96,7 @@ def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[t
         yield run, outcome
 
 
-def _simulate(run: Run, data: Path | None) -> Outcome:
+def _simulate(run: StudyRun, data: Path | None) -> Outcome:
     """Run one simulation; that a method diverges is a result: the curve ends there."""
     experiment = run.load()
     problem = problem_of(experiment, data)

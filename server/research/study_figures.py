@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from server.research.study import Figure as StudyFigure
-from server.research.study import Panel, Sample
+from server.research.study import Panel, Sample, StudyFigure
 from server.runs.report import COLORS
 
 if TYPE_CHECKING:
