@@ -6,10 +6,12 @@ import json
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
 from server.research.reproduce import ALL, reproduce, studies
+from server.research.statistics import mean_and_error
 from server.research.study import (
     Cell,
     Effort,
@@ -133,6 +135,13 @@ def test_another_setting_is_another_run() -> None:
         for participation in (1.0, 0.5)
     }
     assert len(names) == 8
+
+
+def test_a_mean_has_the_standard_error_of_its_seeds() -> None:
+    mean, error = mean_and_error([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
+    assert mean.tolist() == [2.0, 5.0]
+    assert error.tolist() == [pytest.approx(1 / math.sqrt(3)), 0.0]
+    assert np.isnan(mean_and_error([[1.0, 5.0]])[1]).all()
 
 
 def test_cells_say_how_sure_they_are() -> None:

@@ -12,11 +12,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from server.research.batch import lasting
+from server.research.statistics import mean_and_error
 from server.runs.report import bits_to_reach
 
 Sample = dict[str, float]  # what was seen after a round: round, bits, bytes, the metrics, norms
@@ -129,12 +128,12 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """Return the mean over seeds."""
-        return float(np.mean(self.seeds)) if self.seeds else None
+        return float(mean_and_error(self.seeds)[0]) if self.seeds else None
 
     @property
     def error(self) -> float | None:
         """Return the standard error of the mean; None for a single seed."""
-        return float(np.std(self.seeds, ddof=1) / math.sqrt(len(self.seeds))) if len(self.seeds) > 1 else None
+        return float(mean_and_error(self.seeds)[1]) if len(self.seeds) > 1 else None
 
     def text(self, digits: int) -> str:
         """Return mean and error, and how many seeds got there if not all."""
