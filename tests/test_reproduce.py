@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +126,36 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     old = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
     reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()} == old  # nothing is run twice
+
+
+def test_runs_of_another_version_of_the_code_are_made_again(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    folder, said = tmp_path / "results", list[str]()
+    study = replace(small_studies()["course"], quick=replace(SHORT, seeds=1))
+
+    def again(*, any_code: bool = False) -> None:
+        said.clear()
+        reproduce({"course": study}, quick=True, data=tmp_path, folder=folder, say=said.append, any_code=any_code)
+
+    def made() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").iterdir())}
+
+    again()
+    first, second, third = made()
+    for path, code in ((first, {"code": "of yesterday"}), (second, {})):
+        content = {key: value for key, value in json.loads(path.read_text()).items() if key != "code"}
+        path.write_text(json.dumps(content | code))
+    before = made()
+    again(any_code=True)
+    assert said[0].startswith(
+        f"2 of 3 runs in {folder / 'runs'} were made by another version of the code: they are taken"
+    )
+    assert made() == before
+    again()
+    assert said[0].endswith("another version of the code: they are run again; --any-code takes them as they are")
+    assert [made()[path] == before[path] for path in (first, second, third)] == [False, False, True]
+    again()
+    assert "version" not in said[0]
 
 
 def test_another_setting_is_another_run() -> None:
