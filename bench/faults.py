@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from client.round import Participant
 from common.experiment.files import load_experiment
 from common.messages.messages import Order, Run
 from common.rounds.state import ClientMemory
+from server.research.statistics import mean_and_error
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
 from tests.harness.witness import Witness
@@ -66,7 +67,7 @@ def draw(curves: Mapping[str, Curves], path: Path) -> None:
     accuracy, total = figure.subplots(1, 2)
     for name, values in curves.items():
         for place, axes in enumerate((accuracy, total)):
-            mean, error = _mean_and_error(values[:, :, place])
+            mean, error = mean_and_error(values[:, :, place])
             (line,) = axes.plot(np.arange(1, ROUNDS + 1), mean, label=name)
             axes.fill_between(np.arange(1, ROUNDS + 1), mean - error, mean + error, color=line.get_color(), alpha=0.2)
     accuracy.set(
@@ -79,10 +80,6 @@ def draw(curves: Mapping[str, Curves], path: Path) -> None:
     figure.savefig(path, dpi=150)
 
 
-def _mean_and_error(values: Curves) -> Sequence[Curves]:
-    return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(values))
-
-
 def main() -> None:
     """Measure, draw, and print where the curves end."""
     torch.set_num_threads(1)
@@ -93,7 +90,7 @@ def main() -> None:
     }
     draw(curves, FIGURE)
     for name, values in curves.items():
-        (accuracy, total), (error, _) = _mean_and_error(values[:, -1])
+        (accuracy, total), (error, _) = mean_and_error(values[:, -1])
         sys.stdout.write(f"{name}: accuracy {accuracy:.3f} +- {error:.3f}, relative sum {total:.1e}\n")
     sys.stdout.write(f"figure: {FIGURE}\n")
 

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from common.errors import UserError
 from server.research.reproduce import ALL, reproduce, studies
-from server.research.study import Cell, Column, Effort, Figure, Panel, Run, Study, Table, cost_to_reach, final, method
+from server.research.statistics import mean_and_error
+from server.research.study import (
+    Cell,
+    Effort,
+    Panel,
+    Study,
+    StudyFigure,
+    StudyRun,
+    Table,
+    TableColumn,
+    cost_to_reach,
+    final,
+    method,
+)
 from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
 from tests.harness.small_data import write_femnist
 
 NAMES = list(studies(ALL))
 SHORT = Effort(local_steps=12, seeds=2, evaluations=4)
 SMALL = ("clients=3", "task.validation_writers=1")
-ENTRIES = (
+METHODS = (
     method("sparse_proxskip", "schedule.period=3", *SMALL),
     method("server_pruning", "schedule.period=3", *SMALL),
     method("fediht", *SMALL, label="fediht, some of the clients", participation=0.4),
@@ -34,7 +49,7 @@ def test_every_table_of_the_paper_has_a_study() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_can_be_run_and_the_paper_fits_its_rows(name: str) -> None:
     study = studies(name)[name]
-    labels = [entry.label for entry in study.entries]
+    labels = [method.label for method in study.methods]
     assert len(set(labels)) == len(labels)
     papers = [quantity.paper or {} for quantity in getattr(study, "quantities", [])] or [getattr(study, "paper", {})]
     columns = len(getattr(study, "levels", study.experiments))
@@ -51,14 +66,14 @@ def test_a_study_can_be_run_and_the_paper_fits_its_rows(name: str) -> None:
 
 def test_methods_that_would_repeat_themselves_run_once() -> None:
     study = studies("blogfeedback-accuracy")["blogfeedback-accuracy"]
-    by_label = {entry.label: entry for entry in study.entries}
+    by_label = {one.label: one for one in study.methods}
     experiment = study.experiments["90 %"]
     assert len(study.runs_of(by_label["sparse_proxskip"], experiment, study.full)) == 1
     assert len(study.runs_of(by_label["final_topk"], experiment, study.full)) == study.full.seeds  # flips coins
 
 
 def small_studies() -> dict[str, Study]:
-    shared = {"entries": ENTRIES, "full": SHORT, "quick": SHORT, "depends_on_seed": True}
+    shared = {"methods": METHODS, "full": SHORT, "quick": SHORT, "depends_on_seed": True}
     panels = [Panel("test_accuracy", "accuracy", lowest=0.0), Panel("train_loss", "loss", "round", logarithmic=True)]
     accuracy = Quantity("test_accuracy", "accuracy, %", 1, 100, {"sparse_proxskip": (86.7,)})
     return {
@@ -66,7 +81,7 @@ def small_studies() -> dict[str, Study]:
             title="end",
             by_sparsity={"90 %": "femnist"},
             quantities=[accuracy],
-            drawn=[Figure("drawn", "90 %", panels)],
+            drawn=[StudyFigure("drawn", "90 %", panels)],
             **shared,  # type: ignore[arg-type]
         ),
         "cost": CostStudy(
@@ -93,7 +108,7 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     said: list[str] = []
     folder = tmp_path / "results"
     reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
-    assert sum(line[0].isdigit() for line in said) == len(ENTRIES) * SHORT.seeds  # all three studies need the same
+    assert sum(line[0].isdigit() for line in said) == len(METHODS) * SHORT.seeds  # all three studies need the same
     end, cost, course = ((folder / name / "table.md").read_text() for name in ("end", "cost", "course"))
     assert "| sparse_proxskip | " in end
     assert " ± " in end
@@ -113,9 +128,39 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()} == old  # nothing is run twice
 
 
+def test_runs_of_another_version_of_the_code_are_made_again(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    folder, said = tmp_path / "results", list[str]()
+    study = replace(small_studies()["course"], quick=replace(SHORT, seeds=1))
+
+    def again(*, any_code: bool = False) -> None:
+        said.clear()
+        reproduce({"course": study}, quick=True, data=tmp_path, folder=folder, say=said.append, any_code=any_code)
+
+    def made() -> dict[Path, int]:
+        return {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").iterdir())}
+
+    again()
+    first, second, third = made()
+    for path, code in ((first, {"code": "of yesterday"}), (second, {})):
+        content = {key: value for key, value in json.loads(path.read_text()).items() if key != "code"}
+        path.write_text(json.dumps(content | code))
+    before = made()
+    again(any_code=True)
+    assert said[0].startswith(
+        f"2 of 3 runs in {folder / 'runs'} were made by another version of the code: they are taken"
+    )
+    assert made() == before
+    again()
+    assert said[0].endswith("another version of the code: they are run again; --any-code takes them as they are")
+    assert [made()[path] == before[path] for path in (first, second, third)] == [False, False, True]
+    again()
+    assert "version" not in said[0]
+
+
 def test_another_setting_is_another_run() -> None:
     names = {
-        Run("femnist", (f"algorithm.name={name}", f"seed={seed}"), participation).name
+        StudyRun("femnist", (f"algorithm.name={name}", f"seed={seed}"), participation).name
         for name in ("fedavg", "fediht")
         for seed in (0, 1)
         for participation in (1.0, 0.5)
@@ -123,12 +168,21 @@ def test_another_setting_is_another_run() -> None:
     assert len(names) == 8
 
 
+def test_a_mean_has_the_standard_error_of_its_seeds() -> None:
+    mean, error = mean_and_error([[1.0, 5.0], [2.0, 5.0], [3.0, 5.0]])
+    assert mean.tolist() == [2.0, 5.0]
+    assert error.tolist() == [pytest.approx(1 / math.sqrt(3)), 0.0]
+    assert np.isnan(mean_and_error([[1.0, 5.0]])[1]).all()
+
+
 def test_cells_say_how_sure_they_are() -> None:
     assert Cell([1.0, 2.0, 3.0], 3).text(2) == "2.00 ± 0.58"
     assert Cell([1.0], 1).text(1) == "1.0"
     assert Cell([1.0], 2).text(1) == "1.0 (1 of 2)"
     assert Cell([], 2).text(1) == "not reached"
-    table = Table([Column("a", 1), Column("b", 0, in_paper=False)], {"m": [Cell([1.5], 1, 2.5), Cell([7], 1)]})
+    table = Table(
+        [TableColumn("a", 1), TableColumn("b", 0, in_paper=False)], {"m": [Cell([1.5], 1, 2.5), Cell([7], 1)]}
+    )
     assert table.markdown() == "| method | a | paper | b |\n| --- | ---: | ---: | ---: |\n| m | 1.5 | 2.5 | 7 |\n"
 
 

@@ -73,7 +73,7 @@ def _device(vector: torch.Tensor, density: float) -> torch.Tensor:
 
 
 def _long(vector: torch.Tensor, density: float) -> torch.Tensor:
-    return select_long.top_k(vector, kept_count(density, vector.shape[-1]))
+    return select_long.top_k_of_long(vector, kept_count(density, vector.shape[-1]))
 
 
 def _warm_long(vector: torch.Tensor, density: float) -> torch.Tensor:
@@ -86,7 +86,7 @@ def _warm_long(vector: torch.Tensor, density: float) -> torch.Tensor:
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_what_is_not_finite_is_refused(path: Callable[..., torch.Tensor], value: float) -> None:
     for density in (0.01, 0.25):  # a long vector has a way of its own for few
-        vector = torch.linspace(-2.0, 1.0, select_long.SAMPLE)
+        vector = torch.linspace(-2.0, 1.0, select_long.SAMPLE_SIZE)
         vector[77] = value
         with pytest.raises(DivergedError, match="learning_rate"):
             path(vector, density)
@@ -95,9 +95,9 @@ def test_what_is_not_finite_is_refused(path: Callable[..., torch.Tensor], value:
 @pytest.fixture
 def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small vectors take the path of long ones, through many blocks and with a poor sample."""
-    monkeypatch.setattr(select_long, "SHORTEST", 2)
-    monkeypatch.setattr(select_long, "BLOCK", 7)
-    monkeypatch.setattr(select_long, "SAMPLE", 5)
+    monkeypatch.setattr(select_long, "LONG_FROM", 2)
+    monkeypatch.setattr(select_long, "STRETCH", 7)
+    monkeypatch.setattr(select_long, "SAMPLE_SIZE", 5)
     monkeypatch.setattr(select_long, "DEVIATIONS", 0.1)
 
 

@@ -13,8 +13,8 @@ from common.vectors.entries import BLOCK
 from common.vectors.remainder import Remainder
 
 Floats = NDArray[np.float64]
-Values = NDArray[Any]  # float32 or float64
-Places = NDArray[np.integer[Any]]
+AnyFloats = NDArray[Any]  # float32 or float64
+AnyPlaces = NDArray[np.integer[Any]]
 
 
 class ExactSum:
@@ -32,14 +32,14 @@ class ExactSum:
         self._largest, self._smallest = 0.0, math.inf
         self._bits = 24  # of the most exact values so far
 
-    def add(self, values: Values) -> None:
+    def add(self, values: AnyFloats) -> None:
         """Add a vector."""
         self.begin()
         for start in range(0, values.size, BLOCK):
             here = slice(start, start + BLOCK)
             self.add_block(here, values[here])
 
-    def add_at(self, places: Places, values: Values) -> None:
+    def add_at(self, places: AnyPlaces, values: AnyFloats) -> None:
         """Add a vector that is zero but for these values at these places, all of them different."""
         self.begin()
         for start in range(0, values.size, BLOCK):
@@ -50,7 +50,7 @@ class ExactSum:
         """Say that the blocks that come next are of one vector more."""
         self._count += 1
 
-    def add_block(self, where: slice | Places, values: Values) -> None:
+    def add_block(self, where: slice | AnyPlaces, values: AnyFloats) -> None:
         """Add a part of a vector."""
         self._widen(values)
         if not self._is_exact():
@@ -61,7 +61,7 @@ class ExactSum:
             # Of these types it is several times as fast as of others, or as a sum of what is at the places.
             np.add.at(self._levels[0], where.astype(np.int64, copy=False), values.astype(np.float64))
 
-    def add_rows(self, rows: Values) -> None:
+    def add_rows(self, rows: AnyFloats) -> None:
         """Add each row of a matrix."""
         self._count += len(rows)
         self._widen(rows)
@@ -90,7 +90,7 @@ class ExactSum:
         dtype: type[np.floating[Any]],
         carried: Remainder | None = None,
         rest: Remainder | None = None,
-    ) -> Values:
+    ) -> AnyFloats:
         """Return the sum divided by a number, in the memory of the sum, which is used up by this.
 
         With `rest`, what the division rounds off is written there, and what earlier ones did, `carried`, is added
@@ -110,7 +110,7 @@ class ExactSum:
         total.resize(-(-size * np.dtype(dtype).itemsize // total.itemsize), refcheck=False)
         return total.view(dtype)[:size]
 
-    def _widen(self, values: Values) -> None:
+    def _widen(self, values: AnyFloats) -> None:
         """Take into account how large and how small values are."""
         magnitude = np.abs(values)
         largest = float(magnitude.max(initial=0))
@@ -128,7 +128,7 @@ class ExactSum:
     def _is_exact(self) -> bool:
         return self._count * self._largest <= 2.0 ** (53 - self._bits) * self._smallest
 
-    def _carry(self, values: Values, places: slice | Places) -> None:
+    def _carry(self, values: AnyFloats, places: slice | AnyPlaces) -> None:
         """Add to each level what the one before could not hold (Knuth's two-sum)."""
         rest = values.astype(np.float64)
         for level in self._levels:

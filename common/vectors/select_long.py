@@ -17,27 +17,27 @@ from torch import Tensor
 
 from common.vectors.divergence import refuse_infinite
 
-SHORTEST = 1 << 18
-BLOCK = 1 << 17
-SAMPLE = 1 << 16
+LONG_FROM = 1 << 18  # entries
+STRETCH = 1 << 17  # entries that are read at a time: they stay in the cache
+SAMPLE_SIZE = 1 << 16
 DEVIATIONS = 5.0  # of the sample's count, by which the bounds lie off the K-th magnitude
 # How far the bounds lie off a predicted threshold: so many times the error of the last prediction, within limits.
 SAFETY, NEAREST, FARTHEST = 4.0, 0.002, 0.05
 FEW = 0.02  # a fraction for which it is quicker to take out everything that may be kept
-SMALLEST = float(np.finfo(np.float32).smallest_subnormal)  # what is below is zero
-LARGEST = float(np.finfo(np.float32).max)
+LEAST_MAGNITUDE = float(np.finfo(np.float32).smallest_subnormal)  # what is below is zero
+GREATEST_MAGNITUDE = float(np.finfo(np.float32).max)
 
 Vector = NDArray[np.float32]
-Places = NDArray[np.int64]
-NOWHERE: Places = np.empty(0, np.int64)
+Indices = NDArray[np.int64]
+NOWHERE: Indices = np.empty(0, np.int64)
 
 
 def is_for(vector: Tensor, kept: int) -> bool:
     """Say whether this is the way to prune a vector: a long one, of which the smaller part is kept."""
-    return vector.dim() == 1 and vector.dtype == torch.float32 and len(vector) >= max(SHORTEST, 2 * kept)
+    return vector.dim() == 1 and vector.dtype == torch.float32 and len(vector) >= max(LONG_FROM, 2 * kept)
 
 
-def top_k(vector: Tensor, kept: int) -> Tensor:
+def top_k_of_long(vector: Tensor, kept: int) -> Tensor:
     """Return the vector with its K largest entries alone."""
     return _pruned(vector, _cut_by_sample(vector.numpy(force=True), kept))
 
@@ -75,8 +75,8 @@ class Cut:
     """Which K entries to keep: those at or above a magnitude, without the last ones that equal it and find no room."""
 
     threshold: float
-    surplus: Places
-    entries: tuple[Places, Vector] | None = None  # the K themselves, where they are few
+    surplus: Indices
+    entries: tuple[Indices, Vector] | None = None  # the K themselves, where they are few
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,12 @@ class Band:
     """What is found in one pass: how many entries are above two bounds, and which are between them."""
 
     above: int
-    places: Places
+    places: Indices
     values: Vector
 
 
 def _cut_by_sample(values: Vector, kept: int) -> Cut:
-    sample = np.abs(values[:: values.size // SAMPLE])
+    sample = np.abs(values[:: values.size // SAMPLE_SIZE])
     share = kept / values.size
     expected = sample.size * share
     off = DEVIATIONS * (math.sqrt(expected * (1 - share)) + 1)
@@ -103,11 +103,11 @@ def _cut_by_sample(values: Vector, kept: int) -> Cut:
 
 def _cut_between(values: Vector, kept: int, low: float, high: float) -> Cut | None:
     """Return the exact cut, or None where the K-th magnitude is not within the bounds."""
-    low, high = (min(max(bound, SMALLEST), LARGEST) for bound in (low, high))
+    low, high = (min(max(bound, LEAST_MAGNITUDE), GREATEST_MAGNITUDE) for bound in (low, high))
     few = kept < FEW * values.size
-    band = _band(values, low, LARGEST if few else high)
+    band = _band(values, low, GREATEST_MAGNITUDE if few else high)
     room, found = kept - band.above, band.places.size
-    if room > found and low == SMALLEST:  # there are not even K that are not zero
+    if room > found and low == LEAST_MAGNITUDE:  # there are not even K that are not zero
         return Cut(0.0, NOWHERE)
     if not 0 < room <= found:
         return None
@@ -125,21 +125,21 @@ def _ranked(magnitudes: Vector, rank: int) -> float:
     """Return the magnitude that has so many below it; beyond either end, what has all or none."""
     if rank < 0:
         return 0.0
-    return float(np.partition(magnitudes, rank)[rank]) if rank < magnitudes.size else LARGEST
+    return float(np.partition(magnitudes, rank)[rank]) if rank < magnitudes.size else GREATEST_MAGNITUDE
 
 
 def _band(values: Vector, low: float, high: float) -> Band:
     lowest, highest = np.float32(low), np.float32(high)
-    scratch = np.empty(BLOCK, np.float32)
+    scratch = np.empty(STRETCH, np.float32)
     above = 0
     places, taken = [], []
-    for start in range(0, values.size, BLOCK):
-        block = values[start : start + BLOCK]
+    for start in range(0, values.size, STRETCH):
+        block = values[start : start + STRETCH]
         magnitude = np.abs(block, out=scratch[: block.size])
         between = magnitude < lowest
         np.logical_not(between, out=between)  # so that what is not a number is among them
-        if high < LARGEST:
-            refuse_infinite(finite=bool(magnitude.max() <= LARGEST))
+        if high < GREATEST_MAGNITUDE:
+            refuse_infinite(finite=bool(magnitude.max() <= GREATEST_MAGNITUDE))
             larger = magnitude > highest
             above += int(np.count_nonzero(larger))
             between ^= larger

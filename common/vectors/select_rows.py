@@ -18,7 +18,7 @@ _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}  # its bit pattern: what is n
 WORTH_TRYING = 0.75
 
 
-def top_k(values: NDArray[Any], kept: int) -> NDArray[Any]:
+def top_k_of_rows(values: NDArray[Any], kept: int) -> NDArray[Any]:
     """Return the rows with their K largest entries alone."""
     _, keep = _select(magnitudes(values), kept)
     return masked(values, keep)

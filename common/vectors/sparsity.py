@@ -28,8 +28,8 @@ def top_k(vector: Tensor, density: float) -> Tensor:
     if vector.device.type != "cpu":
         return _top_k_on_device(vector, kept)
     if select_long.is_for(vector, kept):
-        return select_long.top_k(vector, kept)
-    return torch.from_numpy(select_rows.top_k(vector.numpy(force=True), kept))
+        return select_long.top_k_of_long(vector, kept)
+    return torch.from_numpy(select_rows.top_k_of_rows(vector.numpy(force=True), kept))
 
 
 class WarmTopK:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from functools import lru_cache
-from multiprocessing import get_context
+from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
+from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
 from common.learning.task import Problem, Task
@@ -37,10 +41,34 @@ def on_all_cores(
     """Call a function for every job, in processes of one thread each; yield every result as soon as it is there."""
     workers = min(os.cpu_count() or 1, max(1, len(jobs)))
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # numpy's, read when a process starts
-    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+    with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker) as pool:
         futures = {pool.submit(function, job, data): job for job in jobs}
-        for future in as_completed(futures):
-            yield futures[future], future.result()
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BrokenProcessPool:
+            raise UserError(
+                "a process that computed was killed, for want of memory perhaps; the same command goes on"
+            ) from None
+        except BaseException:  # Ctrl-C is one too
+            for worker in active_children():  # or the pool would wait until all jobs are done
+                worker.terminate()
+            raise
+
+
+def _prepare_worker() -> None:
+    """Make ready a process that computes with one thread, and no longer than somebody wants its results."""
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to us all; the parent answers it
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End at once, in mid-computation too, when the parent is gone: a killed one cannot say that it is."""
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def problem_of(experiment: Experiment, data: Path | None) -> Problem:

@@ -5,29 +5,20 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
-from common.errors import DivergedError, UserError
+from common.errors import UserError
 from common.experiment import plugins
-from common.experiment.experiment import Experiment
 from common.storage.disk import writing
-from server.research.batch import CPU, on_all_cores, problem_of
-from server.research.study import Effort, Run, Sample, Study
+from server.research.batch import on_all_cores
+from server.research.code_version import code_digest
+from server.research.outcome import Outcome, outcome_of
+from server.research.study import Effort, Study, StudyRun
 from server.research.study_figures import draw_study
-from server.simulation.simulation import Simulation
 
 PACKAGE = "server.research.studies"
 ALL = "all"
-MEASURED_EVERY = 5  # evaluations: encoding the uploads of all clients takes as long as some local steps
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a run gave, and on what data: there are stand-ins, each named for what it is."""
-
-    data_name: str
-    samples: list[Sample]
 
 
 def studies(name: str) -> dict[str, Study]:
@@ -40,13 +31,19 @@ def studies(name: str) -> dict[str, Study]:
 
 
 def reproduce(
-    chosen: Mapping[str, Study], *, quick: bool, data: Path | None, folder: Path, say: Callable[[str], None]
+    chosen: Mapping[str, Study],
+    *,
+    quick: bool,
+    data: Path | None,
+    folder: Path,
+    say: Callable[[str], None],
+    any_code: bool = False,
 ) -> None:
-    """Do what the studies need, and write what they found."""
+    """Do what the studies need, and write what they found; `any_code` takes runs of other versions of the code too."""
     efforts = {name: study.quick if quick else study.full for name, study in chosen.items()}
     needed = list(dict.fromkeys(run for name, study in chosen.items() for run in study.runs(efforts[name])))
-    done: dict[Run, Outcome] = {}
-    for run, outcome in _run_all(needed, data, folder / "runs"):
+    done: dict[StudyRun, Outcome] = {}
+    for run, outcome in _run_all(needed, data, folder / "runs", say, any_code=any_code):
         done[run] = outcome
         say(f"{len(done)}/{len(needed)}: {run.experiment}: {' '.join(run.settings)}")
     for name, study in chosen.items():
@@ -54,7 +51,9 @@ def reproduce(
         say(f"\n{study.title}\n{folder / name / 'table.md'}")
 
 
-def write(name: str, study: Study, effort: Effort, done: Mapping[Run, Outcome], folder: Path, *, quick: bool) -> None:
+def write(
+    name: str, study: Study, effort: Effort, done: Mapping[StudyRun, Outcome], folder: Path, *, quick: bool
+) -> None:
     """Write the table and the figures of one study."""
     curves = {run: done[run].samples for run in study.runs(effort)}
     data_names = " and ".join(sorted({done[run].data_name for run in curves}))
@@ -70,57 +69,40 @@ def write(name: str, study: Study, effort: Effort, done: Mapping[Run, Outcome], 
         content = {"study": name, "data": data_names, "command": command, "cells": table.records()}
         (folder / "table.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for figure in study.figures:
-        drawn = {entry.label: study.curves_of(entry, figure.column, curves, effort) for entry in study.entries}
+        drawn = {method.label: study.curves_of(method, figure.column, curves, effort) for method in study.methods}
         for ending in ("png", "svg"):
             draw_study(drawn, figure, title=f"{study.title}: {data_names}", path=folder / f"{figure.name}.{ending}")
 
 
-def _run_all(runs: Sequence[Run], data: Path | None, folder: Path) -> Iterator[tuple[Run, Outcome]]:
-    """Run what is not on disk yet; yield all."""
-    left = []
-    for run in runs:
-        path = folder / f"{run.name}.json"
-        if path.exists():
-            yield run, Outcome(**json.loads(path.read_text(encoding="utf-8"))["outcome"])
-        else:
-            left.append(run)
-    for run, outcome in on_all_cores(_simulate, left, data):
-        content = {"experiment": run.experiment, "settings": run.settings, "outcome": asdict(outcome)}
-        with writing(folder / f"{run.name}.json") as path:
-            folder.mkdir(parents=True, exist_ok=True)
-            draft = path.with_suffix(".new")  # a run that is killed while it writes leaves no half of a file
-            draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
-            draft.replace(path)
+def _run_all(
+    runs: Sequence[StudyRun], data: Path | None, folder: Path, say: Callable[[str], None], *, any_code: bool
+) -> Iterator[tuple[StudyRun, Outcome]]:
+    """Run what is not on disk yet, or was made by other code; yield all."""
+    ours = code_digest()
+    kept = list(_kept(runs, folder))
+    if others := sum(code != ours for _, code, _ in kept):
+        what_now = "they are taken as they are" if any_code else "they are run again; --any-code takes them as they are"
+        say(f"{others} of {len(kept)} runs in {folder} were made by another version of the code: {what_now}")
+    found = {run: outcome for run, code, outcome in kept if any_code or code == ours}
+    yield from found.items()
+    for run, outcome in on_all_cores(outcome_of, [run for run in runs if run not in found], data):
+        _keep(run, ours, outcome, folder)
         yield run, outcome
 
 
-def _simulate(run: Run, data: Path | None) -> Outcome:
-    """Run one simulation; that a method diverges is a result: the curve ends there."""
-    experiment = run.load()
-    problem = problem_of(experiment, data)
-    simulation = Simulation(experiment, problem, CPU, run.participation)
-    samples: list[Sample] = []
-    try:
-        samples.extend(_samples(simulation, experiment))
-    except DivergedError:
-        samples.append({"round": simulation.checkpoint.round, "bits": simulation.checkpoint.bits_up})
-    return Outcome(problem.data_name, samples)
+def _kept(runs: Sequence[StudyRun], folder: Path) -> Iterator[tuple[StudyRun, str | None, Outcome]]:
+    """Yield the runs that are on disk, each with the digest of the code that made it, if that is known."""
+    for run in runs:
+        path = folder / f"{run.name}.json"
+        if path.exists():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            yield run, content.get("code"), Outcome(**content["outcome"])
 
 
-def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]:
-    """Run, and give what is seen after the rounds that are evaluated."""
-    sent_bytes, upload_bytes, since, seen = 0.0, 0.0, 0, 0
-    while simulation.checkpoint.round < experiment.rounds:
-        evaluated = experiment.is_evaluated(simulation.checkpoint.round + 1)
-        # What the codec makes of an upload is measured now and then, and holds for the rounds around.
-        simulation.encode_as = "bfloat16" if evaluated and seen % MEASURED_EVERY == 0 else None
-        record = simulation.step()
-        since += 1
-        if evaluated:
-            if record.payload_bytes_up is not None:
-                upload_bytes = record.payload_bytes_up / simulation.problem.clients
-            sent_bytes += since * upload_bytes
-            since, seen = 0, seen + 1
-            counted = {"round": float(record.round), "bits": record.paper_bits_up, "bytes": sent_bytes}
-            relative = {} if record.control_sum_norm is None else {"control_relative": record.control_sum_norm}
-            yield counted | record.metrics | simulation.norms() | relative
+def _keep(run: StudyRun, code: str, outcome: Outcome, folder: Path) -> None:
+    content = {"experiment": run.experiment, "settings": run.settings, "code": code, "outcome": asdict(outcome)}
+    with writing(folder / f"{run.name}.json") as path:
+        folder.mkdir(parents=True, exist_ok=True)
+        draft = path.with_suffix(".new")  # a run that is killed while it writes leaves no half of a file
+        draft.write_text(json.dumps(content) + "\n", encoding="utf-8")
+        draft.replace(path)

@@ -1,7 +1,7 @@
 """What a study of the paper's results is: runs of methods, and what is made of them.
 
-A study is a file in server/studies/ that defines STUDY. It says which runs it needs; studies that need the same run
-share it. What it makes of them is a list of tables, and figures are drawn from the same curves.
+A study is a file in server/research/studies/ that defines STUDY. It says which runs it needs; studies that need the
+same run share it. What it makes of them is a list of tables, and figures are drawn from the same curves.
 """
 
 from __future__ import annotations
@@ -12,21 +12,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from server.research.batch import lasting
+from server.research.statistics import mean_and_error
 from server.runs.report import bits_to_reach
 
 Sample = dict[str, float]  # what was seen after a round: round, bits, bytes, the metrics, norms
-Curves = Mapping["Run", Sequence[Sample]]
+Curves = Mapping["StudyRun", Sequence[Sample]]
 
 MISSING = "not reached"
 
 
 @dataclass(frozen=True)
-class Run:
+class StudyRun:
     """One simulation that a study needs."""
 
     experiment: str
@@ -45,17 +44,17 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One row of a table, or one curve of a figure."""
+class Method:
+    """What is compared: a row of a table, a curve of a figure."""
 
     label: str
     settings: tuple[str, ...]
     participation: float = 1.0
 
 
-def method(name: str, *settings: str, label: str = "", participation: float = 1.0) -> Entry:
-    """Return the entry of a method."""
-    return Entry(label or name, (f"algorithm.name={name}", *settings), participation)
+def method(name: str, *settings: str, label: str = "", participation: float = 1.0) -> Method:
+    """Return an algorithm with settings of its own, named after it unless there is a label."""
+    return Method(label or name, (f"algorithm.name={name}", *settings), participation)
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class Study(ABC):
     """Methods, at a density or several, and what the paper says of them."""
 
     title: str
-    entries: Sequence[Entry]
+    methods: Sequence[Method]
     full: Effort
     quick: Effort
     depends_on_seed: bool  # false: the start is fixed, and only a coin-flip schedule makes a difference
@@ -89,32 +88,33 @@ class Study(ABC):
 
     @property
     @abstractmethod
-    def figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[StudyFigure]:
         """Return what is drawn."""
 
-    def runs(self, effort: Effort) -> list[Run]:
+    def runs(self, effort: Effort) -> list[StudyRun]:
         """Return all runs that it needs, those of the first seed first."""
         found = [
             run
             for seed in range(effort.seeds)
             for experiment in self.experiments.values()
-            for entry in self.entries
-            for run in self.runs_of(entry, experiment, effort)[seed : seed + 1]
+            for one in self.methods
+            for run in self.runs_of(one, experiment, effort)[seed : seed + 1]
         ]
         return list(dict.fromkeys(found))
 
-    def runs_of(self, entry: Entry, experiment: str, effort: Effort) -> list[Run]:
-        """Return the runs of one entry, a seed each; only one where all would be the same."""
-        chosen = load_experiment(experiment, entry.settings)
-        seeds = effort.seeds if self.depends_on_seed or chosen.schedule.kind == "coin" else 1
-        length = lasting(effort.local_steps, math.floor(chosen.schedule.period), effort.evaluations)
+    def runs_of(self, chosen: Method, experiment: str, effort: Effort) -> list[StudyRun]:
+        """Return the runs of one method, a seed each; only one where all would be the same."""
+        loaded = load_experiment(experiment, chosen.settings)
+        seeds = effort.seeds if self.depends_on_seed or loaded.schedule.kind == "coin" else 1
+        length = lasting(effort.local_steps, math.floor(loaded.schedule.period), effort.evaluations)
         return [
-            Run(experiment, (*entry.settings, *length, f"seed={seed}"), entry.participation) for seed in range(seeds)
+            StudyRun(experiment, (*chosen.settings, *length, f"seed={seed}"), chosen.participation)
+            for seed in range(seeds)
         ]
 
-    def curves_of(self, entry: Entry, column: str, curves: Curves, effort: Effort) -> list[Sequence[Sample]]:
-        """Return the curves of one entry, a seed each."""
-        return [curves[run] for run in self.runs_of(entry, self.experiments[column], effort)]
+    def curves_of(self, chosen: Method, column: str, curves: Curves, effort: Effort) -> list[Sequence[Sample]]:
+        """Return the curves of one method, a seed each."""
+        return [curves[run] for run in self.runs_of(chosen, self.experiments[column], effort)]
 
 
 @dataclass(frozen=True)
@@ -128,12 +128,12 @@ class Cell:
     @property
     def mean(self) -> float | None:
         """Return the mean over seeds."""
-        return float(np.mean(self.seeds)) if self.seeds else None
+        return float(mean_and_error(self.seeds)[0]) if self.seeds else None
 
     @property
     def error(self) -> float | None:
         """Return the standard error of the mean; None for a single seed."""
-        return float(np.std(self.seeds, ddof=1) / math.sqrt(len(self.seeds))) if len(self.seeds) > 1 else None
+        return float(mean_and_error(self.seeds)[1]) if len(self.seeds) > 1 else None
 
     def text(self, digits: int) -> str:
         """Return mean and error, and how many seeds got there if not all."""
@@ -145,7 +145,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column of a table."""
 
     name: str
@@ -157,7 +157,7 @@ class Column:
 class Table:
     """Rows of cells under columns."""
 
-    columns: Sequence[Column]
+    columns: Sequence[TableColumn]
     rows: dict[str, list[Cell]] = field(default_factory=dict)
 
     def markdown(self) -> str:
@@ -193,8 +193,8 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """Curves of all entries in panels side by side."""
+class StudyFigure:
+    """Curves of all methods in panels side by side."""
 
     name: str
     column: str  # of the study's experiments

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from server.research.study import Figure as StudyFigure
-from server.research.study import Panel, Sample
+from server.research.statistics import mean_and_error
+from server.research.study import Panel, Sample, StudyFigure
 from server.runs.report import COLORS
 
 if TYPE_CHECKING:
@@ -54,11 +52,9 @@ def _draw_seeds(axes: Axes, label: str, seeds: Seeds, panel: Panel, color: str) 
     shortest = min(map(len, seen))
     if not shortest:
         return
-    values = np.array([[sample[panel.quantity] for sample in curve[:shortest]] for curve in seen])
-    places = np.mean([[sample[panel.against] for sample in curve[:shortest]] for curve in seen], axis=0)
+    mean, error = mean_and_error([[sample[panel.quantity] for sample in curve[:shortest]] for curve in seen])
+    places, _ = mean_and_error([[sample[panel.against] for sample in curve[:shortest]] for curve in seen])
     ours = label.startswith(("sparse_proxskip", "hybrid"))
-    mean = values.mean(axis=0)
     axes.plot(places, mean, "-" if ours else "--", color=color, linewidth=2.0 if ours else 1.3, label=label)
     if len(seeds) > 1:
-        error = values.std(axis=0, ddof=1) / np.sqrt(len(seeds))
         axes.fill_between(places, mean - error, mean + error, color=color, alpha=0.2)

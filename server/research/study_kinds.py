@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 from server.research.study import (
     Cell,
-    Column,
     Curves,
     Effort,
-    Figure,
     Panel,
     Sample,
     Study,
+    StudyFigure,
     Table,
+    TableColumn,
     cost_to_reach,
     final,
 )
@@ -44,7 +44,7 @@ class EndStudy(Study):
 
     by_sparsity: Mapping[str, str]
     quantities: Sequence[Quantity]
-    drawn: Sequence[Figure]
+    drawn: Sequence[StudyFigure]
 
     @property
     def experiments(self) -> Mapping[str, str]:
@@ -52,7 +52,7 @@ class EndStudy(Study):
         return self.by_sparsity
 
     @property
-    def figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[StudyFigure]:
         """Return the curves at one sparsity."""
         return self.drawn
 
@@ -60,22 +60,22 @@ class EndStudy(Study):
         """Return the quantities in the end, and what a client had sent by then."""
         columns = [
             *(
-                Column(f"{q.name}, {name}", q.digits, q.paper is not None)
+                TableColumn(f"{q.name}, {name}", q.digits, q.paper is not None)
                 for q in self.quantities
                 for name in self.experiments
             ),
-            *(Column(f"sent, kB, {name}", 1, in_paper=False) for name in self.experiments),
+            *(TableColumn(f"sent, kB, {name}", 1, in_paper=False) for name in self.experiments),
         ]
         table = Table(columns)
-        for entry in self.entries:
-            by_column = {name: self.curves_of(entry, name, curves, effort) for name in self.experiments}
+        for method in self.methods:
+            by_column = {name: self.curves_of(method, name, curves, effort) for name in self.experiments}
             cells = [
-                _end(by_column[name], quantity, entry.label, place)
+                _end(by_column[name], quantity, method.label, place)
                 for quantity in self.quantities
                 for place, name in enumerate(self.experiments)
             ]
-            sent = [_end(by_column[name], SENT, entry.label) for name in self.experiments]
-            table.rows[entry.label] = cells + sent
+            sent = [_end(by_column[name], SENT, method.label) for name in self.experiments]
+            table.rows[method.label] = cells + sent
         return table
 
 
@@ -104,26 +104,26 @@ class CostStudy(Study):
         return {"all": self.experiment}
 
     @property
-    def figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[StudyFigure]:
         """Return the metric against uploaded bits."""
         levels = list(self.levels.values())
         panels = [
             Panel(self.metric, self.metric, lowest=self.lowest, levels=levels),
             Panel("train_loss", "train loss", logarithmic=True),
         ]
-        return [Figure("curves", "all", panels)]
+        return [StudyFigure("curves", "all", panels)]
 
     def table(self, curves: Curves, effort: Effort) -> Table:
         """Return Mbit as the paper counts, and kilobytes as they are sent."""
-        mbit = [Column(f"Mbit to {name}", 3) for name in self.levels]
-        sent = [Column(f"sent, kB, to {name}", 2, in_paper=False) for name in self.levels]
+        mbit = [TableColumn(f"Mbit to {name}", 3) for name in self.levels]
+        sent = [TableColumn(f"sent, kB, to {name}", 2, in_paper=False) for name in self.levels]
         table = Table([*mbit, *sent])
-        for entry in self.entries:
-            runs = self.curves_of(entry, "all", curves, effort)
-            paper: Sequence[float | None] = self.paper.get(entry.label) or [None] * len(self.levels)
+        for method in self.methods:
+            runs = self.curves_of(method, "all", curves, effort)
+            paper: Sequence[float | None] = self.paper.get(method.label) or [None] * len(self.levels)
             levels = self.levels.values()
             bits = [self._cost(runs, level, "bits", 1e-6, beside) for level, beside in zip(levels, paper, strict=True)]
-            table.rows[entry.label] = [*bits, *(self._cost(runs, level, "bytes", 1e-3) for level in levels)]
+            table.rows[method.label] = [*bits, *(self._cost(runs, level, "bytes", 1e-3) for level in levels)]
         return table
 
     def _cost(
@@ -147,16 +147,16 @@ class CourseStudy(Study):
         return {"all": self.experiment}
 
     @property
-    def figures(self) -> Sequence[Figure]:
+    def figures(self) -> Sequence[StudyFigure]:
         """Return all panels in one figure."""
-        return [Figure("curves", "all", self.panels)]
+        return [StudyFigure("curves", "all", self.panels)]
 
     def table(self, curves: Curves, effort: Effort) -> Table:
         """Return where the quantities end."""
         table = Table(
-            [Column(quantity.name, quantity.digits, quantity.paper is not None) for quantity in self.quantities]
+            [TableColumn(quantity.name, quantity.digits, quantity.paper is not None) for quantity in self.quantities]
         )
-        for entry in self.entries:
-            runs = self.curves_of(entry, "all", curves, effort)
-            table.rows[entry.label] = [_end(runs, quantity, entry.label) for quantity in self.quantities]
+        for method in self.methods:
+            runs = self.curves_of(method, "all", curves, effort)
+            table.rows[method.label] = [_end(runs, quantity, method.label) for quantity in self.quantities]
         return table

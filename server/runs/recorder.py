@@ -51,9 +51,7 @@ class Recorder(Listener):
         """Note how a run starts: clients then know it by its name even if it is killed in its first round."""
         self._write_journal(checkpoint)
 
-    def on_round(
-        self, record: RoundRecord, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()
-    ) -> None:
+    def on_round(self, record: RoundRecord, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
         """Keep a round; `controls` are those of simulated clients, which nobody else remembers."""
         self._newest = record
         if time.monotonic() - self._last_entry >= self._seconds_between_entries:

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from common.storage.durable import write_durably
-from common.storage.disk import writing
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
-from common.rounds.records import (RoundRecord, Traffic)
+from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
+from common.storage.disk import writing
+from common.storage.durable import write_durably
 
 EXPERIMENT = "experiment.yaml"
 ROUNDS = "rounds.jsonl"

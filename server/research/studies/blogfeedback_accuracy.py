@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.blogfeedback import ENTRIES, QUICK, TO_THE_END
-from server.research.study import Figure, Panel
+from server.research.studies.shared.blogfeedback import METHODS_ON_BLOGS, QUICK_ON_BLOGS, TO_THE_END
+from server.research.study import Panel, StudyFigure
 from server.research.study_kinds import EndStudy, Quantity
 
 CLIENTS = 554
 
 STUDY = EndStudy(
     title="BlogFeedback: what methods reach (Tables 1 and 5)",
-    entries=ENTRIES,
+    methods=METHODS_ON_BLOGS,
     full=TO_THE_END,
-    quick=QUICK,
+    quick=QUICK_ON_BLOGS,
     depends_on_seed=False,
     by_sparsity={"80 %": "blogfeedback-80", "90 %": "blogfeedback-90", "95 %": "blogfeedback-95"},
     quantities=[
@@ -48,7 +48,7 @@ STUDY = EndStudy(
         ),
     ],
     drawn=[
-        Figure(
+        StudyFigure(
             "curves-90",
             "90 %",
             [

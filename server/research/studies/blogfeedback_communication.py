@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.blogfeedback import ENTRIES, QUICK, TO_THE_LEVELS
+from server.research.studies.shared.blogfeedback import METHODS_ON_BLOGS, QUICK_ON_BLOGS, TO_THE_LEVELS
 from server.research.study_kinds import NEVER, CostStudy
 
 STUDY = CostStudy(
     title="BlogFeedback, 90 % sparsity: uploads of a client until R² reaches a level (Table 2)",
-    entries=ENTRIES,
+    methods=METHODS_ON_BLOGS,
     full=TO_THE_LEVELS,
-    quick=QUICK,
+    quick=QUICK_ON_BLOGS,
     depends_on_seed=False,
     experiment="blogfeedback-90-fewest-bits",
     metric="test_r2",

@@ -7,7 +7,7 @@ from server.research.study_kinds import CourseStudy, Quantity
 
 STUDY = CourseStudy(
     title="CIFAR-10, a ResNet18 of width 8, 90 % sparsity (Section 4.3)",
-    entries=tuple(
+    methods=tuple(
         method(name) for name in ("final_topk", "fediht", "server_pruning", "sparse_proxskip_local", "sparse_proxskip")
     ),
     full=Effort(local_steps=480, seeds=1, evaluations=15),

@@ -8,14 +8,13 @@ from server.research.study_kinds import CourseStudy, Quantity
 
 # One step size and one period for all four: they differ only in where they prune.
 SAME = ("algorithm.learning_rate=0.2", "schedule.kind=period", "schedule.period=32")
-ENTRIES = tuple(
-    method(name, *SAME)
-    for name in ("sparse_proxskip", "sparse_proxskip_modified", "server_pruning", "server_pruning_modified")
-)
 
 STUDY = CourseStudy(
     title="Handwriting by writer, 90 % sparsity: the sum of the control variates (Appendix D)",
-    entries=ENTRIES,
+    methods=tuple(
+        method(name, *SAME)
+        for name in ("sparse_proxskip", "sparse_proxskip_modified", "server_pruning", "server_pruning_modified")
+    ),
     full=Effort(local_steps=1_600, seeds=2),
     quick=Effort(local_steps=640, seeds=1),
     depends_on_seed=True,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.femnist import ENTRIES, FULL, QUICK, STAND_IN
-from server.research.study import Figure, Panel
+from server.research.studies.shared.femnist import FULL_ON_WRITERS, METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN
+from server.research.study import Panel, StudyFigure
 from server.research.study_kinds import EndStudy, Quantity
 
 STUDY = EndStudy(
     title="Handwriting by writer: what methods reach (Table 4)",
-    entries=ENTRIES,
-    full=FULL,
-    quick=QUICK,
+    methods=METHODS_ON_WRITERS,
+    full=FULL_ON_WRITERS,
+    quick=QUICK_ON_WRITERS,
     depends_on_seed=True,
     by_sparsity={f"{sparsity} %": f"femnist-{sparsity}" for sparsity in (80, 90, 95, 98, 99)},
     quantities=[
@@ -30,7 +30,7 @@ STUDY = EndStudy(
         )
     ],
     drawn=[
-        Figure(
+        StudyFigure(
             "curves-99",
             "99 %",
             [

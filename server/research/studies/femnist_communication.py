@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.femnist import ENTRIES, FULL, QUICK, STAND_IN
+from server.research.studies.shared.femnist import FULL_ON_WRITERS, METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN
 from server.research.study_kinds import NEVER, CostStudy
 
 STUDY = CostStudy(
     title="Handwriting by writer, 90 % sparsity: uploads of a client until accuracy reaches a level (Table 3)",
-    entries=ENTRIES,
-    full=FULL,
-    quick=QUICK,
+    methods=METHODS_ON_WRITERS,
+    full=FULL_ON_WRITERS,
+    quick=QUICK_ON_WRITERS,
     depends_on_seed=True,
     experiment="femnist-90-fewest-bits",
     metric="test_accuracy",

@@ -6,17 +6,15 @@ from server.research.studies.shared.femnist import STAND_IN
 from server.research.study import Effort, Panel, method
 from server.research.study_kinds import CourseStudy, Quantity
 
-ENTRIES = (
-    method("sparse_proxskip", label="sparse_proxskip, everyone"),
-    method("sparse_proxskip", label="sparse_proxskip, half of the clients", participation=0.5),
-    method("sparse_proxskip", label="sparse_proxskip, a tenth of the clients", participation=0.1),
-    method("fediht", label="fediht, everyone"),
-    method("fediht", label="fediht, half of the clients", participation=0.5),
-)
-
 STUDY = CourseStudy(
     title="Handwriting by writer, 90 % sparsity: when only a part of the clients takes part in a round",
-    entries=ENTRIES,
+    methods=(
+        method("sparse_proxskip", label="sparse_proxskip, everyone"),
+        method("sparse_proxskip", label="sparse_proxskip, half of the clients", participation=0.5),
+        method("sparse_proxskip", label="sparse_proxskip, a tenth of the clients", participation=0.1),
+        method("fediht", label="fediht, everyone"),
+        method("fediht", label="fediht, half of the clients", participation=0.5),
+    ),
     full=Effort(local_steps=1_600, seeds=2),
     quick=Effort(local_steps=500, seeds=1),
     depends_on_seed=True,

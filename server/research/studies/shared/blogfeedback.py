@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.research.study import Effort, method
 
-ENTRIES = (
+METHODS_ON_BLOGS = (
     method("final_topk"),
     method("fedht"),
     method("fediht"),
@@ -17,4 +17,4 @@ ENTRIES = (
 )
 TO_THE_END = Effort(local_steps=12_000, seeds=2)
 TO_THE_LEVELS = Effort(local_steps=8_000, seeds=3, evaluations=200)  # often, so that costs are exact
-QUICK = Effort(local_steps=2_500, seeds=1, evaluations=40)
+QUICK_ON_BLOGS = Effort(local_steps=2_500, seeds=1, evaluations=40)

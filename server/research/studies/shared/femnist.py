@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from server.research.study import Effort, method
 
-ENTRIES = (
+METHODS_ON_WRITERS = (
     method("final_topk"),
     method("fedht"),
     method("fediht"),
@@ -14,6 +14,6 @@ ENTRIES = (
     method("hybrid"),
     method("sparse_proxskip", "codec.precision=bfloat16", label="sparse_proxskip, bfloat16"),
 )
-FULL = Effort(local_steps=800, seeds=2, evaluations=100)
-QUICK = Effort(local_steps=400, seeds=1, evaluations=40)
+FULL_ON_WRITERS = Effort(local_steps=800, seeds=2, evaluations=100)
+QUICK_ON_WRITERS = Effort(local_steps=400, seeds=1, evaluations=40)
 STAND_IN = "The paper's numbers are of FEMNIST; MNIST by writer stands in where that is not at hand."

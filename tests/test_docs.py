@@ -1,0 +1,20 @@
+"""What the documentation points to is there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parent.parent
+PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+PATH = re.compile(r"`((?:bench|client|common|docker|docs|server|strategies|tests)/[^` ]*)`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_on_a_page_exists(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    paths = [page.parent / link for link in LINK.findall(text)] + [REPOSITORY / path for path in PATH.findall(text)]
+    assert [path for path in paths if not path.exists()] == []
