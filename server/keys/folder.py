@@ -33,9 +33,9 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 
+from common.errors import UserError
 from common.program.bundle import Bundle
 from common.storage.disk import writing
-from common.errors import UserError
 from server.keys.certificates import Certificates, alternative_name, certificate, common_name, pem
 
 AUTHORITY_DAYS = 3650

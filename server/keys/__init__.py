@@ -1,0 +1,1 @@
+"""Who may join: the folder of a federation's keys, and certificates."""
