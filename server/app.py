@@ -12,8 +12,9 @@ from flwr.supercore import log
 
 from common.messages.messages import unpack_run
 from common.rounds.records import RoundRecord
-from server.deploy.federation import Federation, Terms
+from server.deploy.federation import Federation
 from server.runs.run_folder import RunFolder
+from strategies.flower.terms import Terms
 
 app = ServerApp()
 

@@ -24,11 +24,12 @@ from common.rounds.algorithm import Algorithm
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
-from server.deploy.federation import Federation, Terms
+from server.deploy.federation import Federation
 from server.link.fleet import Fleet
 from server.runs.journal import FILE, Entry, Journal
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import Simulation
+from strategies.flower.terms import Terms
 from tests.processes import CPU, clients, deploy, load
 
 CLIENTS = 2

@@ -46,7 +46,9 @@ TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
 ]
 MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
-DeadlineSeconds = Annotated[float, typer.Option(min=0.1, help="a round waits no longer than this")]
+DeadlineSeconds = Annotated[
+    float | None, typer.Option(min=0.1, help="a round waits no longer than this; an hour by default")
+]
 EvictAfter = Annotated[
     int | None,
     typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
@@ -80,3 +82,8 @@ Hosts = Annotated[
 ]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="the port at which clients reach the server")]
 ClientNames = Annotated[list[str], typer.Argument(metavar="CLIENT_NAME...")]
+
+
+def with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
+    """Return the settings with what --clients says among them."""
+    return [*(settings or []), *([f"clients={clients}"] if clients is not None else [])]

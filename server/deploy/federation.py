@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from uuid import uuid4
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -19,18 +17,7 @@ from server.link.fleet import Fleet
 from server.runs.journal import Entry, Journal
 from server.runs.run_folder import RunFolder
 from strategies.flower.strategy import AlgorithmStrategy
-
-
-@dataclass(frozen=True, kw_only=True)
-class Terms:
-    """When a round is over, when a client is given up, what is asked beside training."""
-
-    minimum_clients: int | None = None  # all
-    deadline_seconds: float = 3600.0
-    evict_after_rounds: int | None = None  # never
-    largest_norm: float = math.inf
-    evaluate_on_clients: bool = False
-    audit_every_rounds: int | None = None  # never
+from strategies.flower.terms import Terms
 
 
 class Federation:

@@ -15,13 +15,12 @@ from typing import Any
 
 from torch import Tensor
 
-from common.storage.durable import (read_durable, write_durably)
 from common.errors import UserError
 from common.experiment.experiment import Experiment
-from common.rounds.ledger import Ledger
-from common.rounds.ledger import Checkpoint
+from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
+from common.storage.durable import read_durable, write_durably
 from server.runs.run_folder import record_of
 
 FILE = "journal.safetensors"
