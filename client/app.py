@@ -16,7 +16,8 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.round import ForgottenError, Part, Participant, Station
+from client.part import Part
+from client.round import ForgottenError, Participant, Station
 from common.errors import MessageError, PrivateError, UserError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
@@ -105,6 +106,24 @@ def participant_of(context: Context) -> Participant:
     )
     run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)
+
+
+class Resident:
+    """The participant of the current run, kept between messages, and while the server is restarted."""
+
+    def __init__(self) -> None:
+        self._run_id: int | None = None
+        self._run = ""
+        self._participant: Participant | None = None
+
+    def __call__(self, context: Context) -> Participant:
+        """Return the participant of a message's run."""
+        if self._participant is None or self._run_id != context.run_id:
+            run = unpack_run(context.run_config, context.run_id).name
+            if self._participant is None or self._run != run:
+                self._participant = participant_of(context)
+            self._run, self._run_id = run, context.run_id
+        return self._participant
 
 
 def forgetful_participant_of(context: Context) -> Participant:

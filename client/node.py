@@ -12,12 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import grpc
-from cryptography.hazmat.primitives.asymmetric import ec
 from flwr.app import Context, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.clientapp import ClientApp
@@ -54,11 +52,10 @@ from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_
 from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from client.handshake import what_is_wrong
+from client.link import Link
 from common.errors import UserError
 from common.messages.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
 from common.messages.pieces import Assembly, cut, piece, pieces_to_come
-from common.program.address import host_and_port
-from common.program.bundle import Bundle
 from common.storage.disk import NoRoomError
 from common.storage.spool import Spool
 
@@ -71,31 +68,6 @@ PULL_SECONDS = 60.0  # longer than a server holds a pull: without an answer by t
 CALL_SECONDS = 600.0  # for a piece of a model on a slow link
 
 Say = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """How to reach the server, and who we are to it."""
-
-    address: str
-    host: str  # that the server's certificate must name, also where it is reached by another way
-    root_certificates: bytes | None  # None: no TLS
-    private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
-
-    @classmethod
-    def of_bundle(cls, bundle: Bundle, address: str | None = None) -> Link:
-        """Take what a join bundle says, but for the address where the server is reached by another way."""
-        return cls(
-            address=_checked(address or bundle.server),
-            host=host_and_port(bundle.server)[0],
-            root_certificates=bundle.authority.encode(),
-            private_key=bundle.private_key(),
-        )
-
-    @classmethod
-    def in_the_clear(cls, address: str) -> Link:
-        """Talk to a server that takes anybody, for everybody on the way to read."""
-        return cls(address=_checked(address), host=host_and_port(address)[0], root_certificates=None, private_key=None)
 
 
 class Connection:
@@ -421,10 +393,3 @@ def _channel(link: Link) -> grpc.Channel:
         return grpc.insecure_channel(link.address, options)
     options.append(("grpc.ssl_target_name_override", link.host))
     return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
-
-
-def _checked(address: str) -> str:
-    host, port = host_and_port(address)
-    if not host or not port.isdecimal():
-        raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
-    return address

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from client.limits import peak_memory
 from client.memory import MemoryFile, identity_of
+from client.part import Part
 from common.codec.payload import pack_upload
 from common.errors import UserError
 from common.experiment import plugins
@@ -21,26 +22,6 @@ from common.messages.messages import Evaluation, Introduction, Order, Recentring
 from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.storage.spool import Spool
-
-
-@dataclass(frozen=True)
-class Part:
-    """One of the parts into which a public data set is dealt: `I/N`, counted from 0."""
-
-    index: int
-    of: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < self.of:
-            raise UserError(f"--partition {self.index}/{self.of}: parts are numbered from 0 to {self.of - 1}")
-
-    @classmethod
-    def read(cls, text: str) -> Part:
-        """Read `I/N`."""
-        index, _, of = text.partition("/")
-        if not (index.isdecimal() and of.isdecimal()):
-            raise UserError(f"--partition {text}: expected I/N, such as 0/4 for the first of four parts")
-        return cls(int(index), int(of))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests import held
-from tests.processes import wait_until
-from tests.small_data import write_femnist
+from tests.harness.processes import wait_until
+from tests.harness.small_data import write_femnist
 from tests.test_operation import alive, stat_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from client.memory import MemoryFile
-from client.round import ForgottenError, Part, Participant, Station
+from client.part import Part
+from client.round import ForgottenError, Participant, Station
 from common.codec.payload import unpack_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment

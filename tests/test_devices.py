@@ -12,7 +12,8 @@ import torch
 
 from client.app import _is_out_of_memory
 from client.node import Pace
-from client.round import Part, Participant, Station
+from client.part import Part
+from client.round import Participant, Station
 from common.codec.payload import unpack_upload
 from common.errors import UserError
 from common.experiment.files import load_experiment
@@ -79,7 +80,7 @@ def test_uploads_keep_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_process_takes_no_more_memory_than_it_may() -> None:
     program = (
-        "from common.program.device import limit_memory; limit_memory(300); import numpy\n"
+        "from client.limits import limit_memory; limit_memory(300); import numpy\n"
         "try: numpy.ones(10**9)\n"
         "except MemoryError: print('no more than it may')"
     )

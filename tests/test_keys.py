@@ -21,10 +21,12 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 from flwr.superlink.config_loader import get_federation_manager, get_objectstore_linkstate_factories
 
 from client.app import make_app, participant_of
-from client.node import Connection, Link, ResidentNode
+from client.link import Link
+from client.node import Connection, ResidentNode
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.program.bundle import Bundle
+from server.keys import certificates
 from server.keys import folder as keys_module
 from server.keys.folder import Keys
 from server.link.admission import Admission
@@ -138,7 +140,7 @@ def test_a_name_that_is_no_files_name_is_refused(keys: Keys, name: str) -> None:
 
 def test_an_expired_certificate_is_said_at_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "SERVER_DAYS", -1)
-    monkeypatch.setattr(keys_module, "CLOCKS_DIFFER", datetime.timedelta(days=2))
+    monkeypatch.setattr(certificates, "CLOCKS_DIFFER", datetime.timedelta(days=2))
     expired = Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092)
     with pytest.raises(UserError, match="has expired on"):
         Fleet("127.0.0.1:0", expired)
@@ -253,7 +255,7 @@ def test_a_server_behind_a_tunnel_is_known_by_the_name_in_the_bundle(host: str, 
 
 def test_a_server_with_an_expired_certificate_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys_module, "SERVER_DAYS", -1)
-    monkeypatch.setattr(keys_module, "CLOCKS_DIFFER", datetime.timedelta(days=2))
+    monkeypatch.setattr(certificates, "CLOCKS_DIFFER", datetime.timedelta(days=2))
     keys = _AnyTime(Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092).folder)
     bundle = keys.add("client-0")
     with Fleet("127.0.0.1:0", keys, print) as fleet:

@@ -14,7 +14,8 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.proto.message_pb2 import ObjectTree
 
-from client.node import Connection, Link, NodeStoppedError
+from client.link import Link
+from client.node import Connection, NodeStoppedError
 from common.codec.payload import pack_upload
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment

@@ -61,7 +61,7 @@ def _users_own(path: str, base: type) -> type[Any]:
     module_name, _, class_name = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.insert(0, here)
+        sys.path.append(here)  # last: a folder of the user's may bear the name of a package of ours
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except Exception as error:  # whatever a user's module may raise

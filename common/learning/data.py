@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import os
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-
-from rich.progress import Progress
 
 from common.errors import UserError
 
@@ -55,6 +51,8 @@ class DataFolder:
 
 def download(url: str, path: Path, *, checksum: Callable[[Path], str], expected: str) -> None:
     """Fetch a file with a progress bar; it appears under its name only when whole and checked."""
+    import http.client  # here, so that programs that fetch nothing start fast
+
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +72,10 @@ def download(url: str, path: Path, *, checksum: Callable[[Path], str], expected:
 
 
 def _fetch(url: str, target: Path) -> None:
+    import urllib.request
+
+    from rich.progress import Progress
+
     with (
         urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as response,  # noqa: S310 - our own constant addresses
         target.open("wb") as file,

@@ -45,4 +45,5 @@ def quiet_flower() -> None:
     """Keep Flower from telling the world about itself, and from telling our users what is not their business."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+    os.environ.setdefault("FLWR_LOG_LEVEL", "ERROR")  # for a Flower that is imported later
     logging.getLogger("flwr").setLevel(logging.ERROR)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from typing import Any
+
+import typer
 
 from common.errors import UserError
-from common.messages.flower import quiet_flower
+from common.messages.flower import APP_VERSION, quiet_flower
 from common.program.memory import keep_freed_memory
 
 
@@ -19,3 +22,14 @@ def run_program(app: Callable[[], object]) -> None:
     except UserError as error:
         sys.stderr.write(f"error: {error}\n")
         sys.exit(2)
+
+
+def version_option(program: str) -> Any:  # noqa: ANN401 - as typer declares its options
+    """Return the option --version of a program."""
+
+    def show(wanted: bool) -> None:
+        if wanted:
+            typer.echo(f"{program} {APP_VERSION}")
+            raise typer.Exit
+
+    return typer.Option("--version", callback=show, is_eager=True, help="show the version and exit")

@@ -74,6 +74,9 @@ ReachFirst = Annotated[
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
 Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
 StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
+AnyCode = Annotated[
+    bool, typer.Option("--any-code", help="take runs as they are that another version of the code has made")
+]
 Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed")]
 KeysFolder = Annotated[Path, typer.Argument(metavar="DIR", help="where the keys go")]
 InKeys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="the folder that `keys init` made")]
@@ -82,3 +85,8 @@ Hosts = Annotated[
 ]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="the port at which clients reach the server")]
 ClientNames = Annotated[list[str], typer.Argument(metavar="CLIENT_NAME...")]
+
+
+def with_clients(settings: list[str] | None, clients: int | None) -> list[str]:
+    """Return the settings with what --clients says among them."""
+    return [*(settings or []), *([f"clients={clients}"] if clients is not None else [])]

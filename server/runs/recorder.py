@@ -19,7 +19,7 @@ from strategies.flower.listener import Listener
 
 
 class Recorder(Listener):
-    """Keeps a run in its folder; where the disk is full it waits, as a run that goes on is worth more than one that ends.
+    """Keeps a run in its folder; where the disk is full it waits: a run that goes on is worth more than one that ends.
 
     The journal is written first: a run that is killed in between then finds its last line there. With some seconds
     between its entries a crash costs the rounds since the last one, which come out the same when they are done again.
@@ -44,8 +44,7 @@ class Recorder(Listener):
         self._last_entry = time.monotonic()
         self._newest = resume_from.record if resume_from else None
         self.run = resume_from.run if resume_from else run or uuid4().hex
-        if resume_from:
-            when_there_is_room(lambda: folder.go_back_to(self._newest), say)
+        when_there_is_room(lambda: folder.go_back_to(self._newest), say)
 
     def begin(self, checkpoint: Checkpoint) -> None:
         """Note how a run starts: clients then know it by its name even if it is killed in its first round."""

@@ -6,18 +6,18 @@ import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import TYPE_CHECKING
 
 from common.errors import UserError
-from common.experiment.experiment import Experiment
-from common.experiment.files import load_experiment
 from common.rounds.records import RoundRecord
-from common.rounds.state import ServerState
 from common.storage.disk import writing
-from common.storage.durable import write_durably
+
+if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed to look into a folder
+    from common.experiment.experiment import Experiment
+    from common.rounds.state import ServerState
 
 EXPERIMENT = "experiment.yaml"
 ROUNDS = "rounds.jsonl"
@@ -33,23 +33,40 @@ class RunFolder:
         self.path = path
 
     @classmethod
-    def create(cls, given: Path | None, experiment: Experiment, data_name: str) -> RunFolder:
-        """Make the folder that --output names, or the next free one under runs/."""
-        with writing(given or next_free(Path("runs"), experiment.name)) as path:
-            if cls(path).is_begun:
+    @contextmanager
+    def reserved(cls, given: Path | None, name: str) -> Iterator[RunFolder]:
+        """Make and lock the folder that --output names, or the next free one; without a run in it, it goes again."""
+        with writing(given or next_free(Path("runs"), name)) as path:
+            made = [one for one in (path, *path.parents) if not one.exists()]
+            path.mkdir(parents=True, exist_ok=given is not None)
+        folder = cls(path)
+        with folder.locked():
+            if folder.is_begun:
                 raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
-            path.mkdir(parents=True, exist_ok=True)
-            (path / EXPERIMENT).write_text(f"# data: {data_name}\n{experiment.to_yaml()}", encoding="utf-8")
-            (path / ROUNDS).touch()
-        return cls(path)
+            try:
+                yield folder
+            finally:
+                if not folder.is_begun:
+                    _take_away(made)
 
     @classmethod
-    def reopen(cls, path: Path) -> tuple[RunFolder, Experiment]:
-        """Return the folder of a run that is to go on, and its experiment."""
-        folder = cls(path)
-        if not folder.experiment_file.is_file():
-            raise UserError(f"--resume {path}: there is no run; it has no {EXPERIMENT}")
-        return folder, load_experiment(str(folder.experiment_file))
+    def create(cls, given: Path | None, experiment: Experiment, data_name: str) -> RunFolder:
+        """Begin a run in the folder that --output names, or in the next free one under runs/."""
+        with cls.reserved(given, experiment.name) as folder:
+            folder.begin(experiment, data_name)
+        return folder
+
+    def begin(self, experiment: Experiment, data_name: str) -> None:
+        """Write down what the run is; from then on there is a run in this folder."""
+        with writing(self.path) as path:
+            self.experiment_file.write_text(f"# data: {data_name}\n{experiment.to_yaml()}", encoding="utf-8")
+            (path / ROUNDS).touch()
+
+    def experiment(self) -> Experiment:
+        """Return the experiment of the run that is in this folder."""
+        from common.experiment.files import load_experiment
+
+        return load_experiment(str(self.experiment_file))
 
     @property
     def experiment_file(self) -> Path:
@@ -69,13 +86,17 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from running the same run at the same time; one that is about to end is waited for."""
-        with self.experiment_file.open("rb") as file:
+        with writing(self.path):
+            descriptor = os.open(self.path, os.O_RDONLY)
+        try:
             end = time.monotonic() + LOCK_SECONDS
-            while not _lock(file):
+            while not _lock(descriptor):
                 if time.monotonic() > end:
                     raise UserError(f"{self.path}: another process is at work on this run")
                 time.sleep(0.1)
             yield
+        finally:
+            os.close(descriptor)
 
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
@@ -111,18 +132,28 @@ class RunFolder:
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
+        from common.storage.durable import write_durably
+
         if state.buffers is not None:
             write_durably(self.path / BUFFERS, {"buffers": state.buffers}, {})
         write_durably(self.path / MODEL, {"model": state.model}, {})  # the last file of a run: with it, it is finished
 
 
-def _lock(file: IO[bytes]) -> bool:
-    """Take the lock that goes with an open file, and with the process that has it open."""
+def _lock(descriptor: int) -> bool:
+    """Take the lock that goes with an open folder, and with the process that has it open."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
+
+
+def _take_away(made: Iterable[Path]) -> None:
+    """Remove folders that we have made and that nothing was begun in, the innermost first."""
+    for folder in made:
+        with suppress(OSError):  # somebody else has put something there
+            (folder / EXPERIMENT).unlink(missing_ok=True)
+            folder.rmdir()
 
 
 def next_free(parent: Path, name: str) -> Path:

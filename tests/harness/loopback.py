@@ -17,7 +17,8 @@ from flwr.supercore.run import Run as FlowerRun
 from flwr.supercore.task_identity import TaskIdentity
 
 from client.app import make_app
-from client.round import Part, Participant, Station
+from client.part import Part
+from client.round import Participant, Station
 from common.messages.messages import Run
 
 

@@ -1,0 +1,67 @@
+"""The way to the server, and who a client is to it."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from common.errors import UserError
+from common.program.address import host_and_port
+from common.program.bundle import Bundle
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """How to reach the server, and who we are to it."""
+
+    address: str
+    host: str  # that the server's certificate must name, also where it is reached by another way
+    root_certificates: bytes | None  # None: no TLS
+    private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
+
+    @classmethod
+    def of_bundle(cls, bundle: Bundle, address: str | None = None) -> Link:
+        """Take what a join bundle says, but for the address where the server is reached by another way."""
+        return cls(
+            address=_checked(address or bundle.server),
+            host=host_and_port(bundle.server)[0],
+            root_certificates=bundle.authority.encode(),
+            private_key=bundle.private_key(),
+        )
+
+    @classmethod
+    def in_the_clear(cls, address: str) -> Link:
+        """Talk to a server that takes anybody, for everybody on the way to read."""
+        return cls(address=_checked(address), host=host_and_port(address)[0], root_certificates=None, private_key=None)
+
+
+def way_to_server(
+    target: str, server: str | None, name: str | None, *, insecure: bool, several: bool
+) -> tuple[Link, str | None]:
+    """Return the link that the options of `join` ask for, and the client's name as far as it is given."""
+    if several and (name is not None or not insecure):
+        raise UserError("--partitions makes several clients, named client-I; a name or a bundle is for one of them")
+    if insecure:
+        if server is not None:
+            raise UserError("--server is for a bundle; with --insecure say SERVER:PORT in its place")
+        sys.stderr.write("warning: --insecure: whoever is on the way can read and change everything\n")
+        return Link.in_the_clear(target), name
+    if not Path(target).is_file():
+        raise UserError(
+            f"there is no join bundle {target}; the server's operator makes one with `proxskip-server keys add NAME` "
+            "(or, for a trial on this machine: SERVER:PORT --insecure)"
+        )
+    bundle = Bundle.read(Path(target))
+    if name not in (None, bundle.client):
+        raise UserError(f"this bundle is for {bundle.client}: it cannot join as {name}")
+    return Link.of_bundle(bundle, server), bundle.client
+
+
+def _checked(address: str) -> str:
+    host, port = host_and_port(address)
+    if not host or not port.isdecimal():
+        raise UserError(f"{address}: expected SERVER:PORT, such as 192.168.0.10:9092")
+    return address

@@ -1,0 +1,50 @@
+"""The command `proxskip-server local`."""
+
+from __future__ import annotations
+
+import typer
+
+from server.commands import options
+from server.commands.console import Terminal
+from server.commands.guarded import guarded
+from server.commands.which_run import WhichRun
+from strategies.flower.terms import Terms
+
+
+def local(
+    context: typer.Context,
+    experiment: options.ExperimentOrResume = None,
+    clients: options.Clients = None,
+    evaluate_on_clients: options.EvaluateOnClients = Terms.evaluate_on_clients,
+    audit_every: options.AuditEvery = Terms.audit_every_rounds,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    resume: options.Resume = None,
+) -> None:
+    """Run a whole federation on this machine: the server, and a process for every client, over gRPC.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
+    goes on where the run was, and ends as if nothing had happened.
+    """
+    terminal = Terminal()
+    all_settings = options.with_clients(settings, clients)
+    which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
+    terms = Terms(evaluate_on_clients=evaluate_on_clients, audit_every_rounds=audit_every)
+    terminal.say(f"preparing to run {which} on this machine")
+    guard = guarded(context, terminal.say)
+
+    import torch
+
+    from server.commands.deployed import run_deployed
+    from server.deploy.local import arguments_of_clients, local_clients
+    from server.link.fleet import Fleet
+
+    with which.opened(guard, terminal.say, simulated=False) as run, Fleet("127.0.0.1:0") as fleet:
+        problem = run.experiment.load_for_server(data, torch.device("cpu"))
+        arguments = arguments_of_clients(run.experiment, data)
+        run.begin(problem.data_name)
+        own = run.folder.path / "clients"
+        terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
+        with local_clients(fleet.address, arguments, folder=own, say=terminal.say):
+            run_deployed(run, problem, terms, fleet, terminal)

@@ -1,0 +1,25 @@
+"""The command `proxskip-server report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from server.commands import options
+from server.commands.console import Terminal
+from server.runs.run_folder import RunFolder
+
+
+def report(
+    runs: options.RunPaths, output: options.Figure = Path("comparison.png"), paper_bits: options.PaperBits = False
+) -> None:
+    """Put finished runs side by side: a table, and a figure of the metric against uploaded bytes."""
+    from server.runs.report import all_encoded, common_metric, comparison_table, draw_comparison, require_figures
+
+    require_figures()
+    terminal = Terminal()
+    records = {path.name: RunFolder(path).rounds() for path in runs}
+    metric = common_metric(records)
+    as_sent = all_encoded(records) and not paper_bits
+    terminal.print(comparison_table(records, metric, as_sent=as_sent))
+    draw_comparison(records, metric, as_sent=as_sent, title=", ".join(records), path=output)
+    terminal.say(f"figure: {output}")

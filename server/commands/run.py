@@ -1,0 +1,111 @@
+"""The command `proxskip-server run`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from common.errors import UserError
+from common.program.address import host_and_port
+from server.commands import options
+from server.commands.console import Terminal
+from server.commands.guarded import guarded
+from server.commands.keys import DEFAULT_PORT
+from server.commands.which_run import WhichRun
+from server.keys.folder import Keys
+from server.runs.run_folder import RunFolder
+from strategies.flower.terms import Terms
+
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+def run(
+    context: typer.Context,
+    experiment: options.ExperimentOrResume = None,
+    keys: options.KeysOption = None,
+    listen: options.Listen = None,
+    clients: options.Clients = None,
+    insecure: options.Insecure = False,
+    trust_network: options.TrustNetwork = False,
+    minimum_clients: options.MinimumClients = Terms.minimum_clients,
+    deadline_seconds: options.DeadlineSeconds = Terms.deadline_seconds,
+    evict_after: options.EvictAfter = Terms.evict_after_rounds,
+    largest_norm: options.LargestNorm = Terms.largest_norm,
+    evaluate_on_clients: options.EvaluateOnClients = Terms.evaluate_on_clients,
+    audit_every: options.AuditEvery = Terms.audit_every_rounds,
+    settings: options.Settings = None,
+    output: options.Output = None,
+    data: options.Data = None,
+    resume: options.Resume = None,
+    go_on: options.GoOn = False,
+) -> None:
+    """Wait for the clients of an experiment, run it with them, and write the results.
+
+    EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file. After a crash, --resume RUN_DIR
+    goes on where the run was, and ends as if nothing had happened.
+    """
+    terminal = Terminal()
+    if go_on:
+        output, resume = _where_to_go_on(output, resume)
+    all_settings = options.with_clients(settings, clients)
+    which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
+    address, opened = _door(keys, listen, insecure, trust_network)
+    terms = Terms(
+        minimum_clients=minimum_clients,
+        deadline_seconds=deadline_seconds,
+        evict_after_rounds=evict_after,
+        largest_norm=largest_norm,
+        evaluate_on_clients=evaluate_on_clients,
+        audit_every_rounds=audit_every,
+    )
+    terminal.say(f"preparing to run {which}")
+    if opened is None:
+        terminal.say("warning: --insecure: whoever can reach this port can join, and read and change everything")
+    guard = guarded(context, terminal.say)
+
+    import torch
+
+    from server.commands.deployed import run_deployed
+    from server.link.fleet import Fleet
+
+    with (
+        which.opened(guard, terminal.say, simulated=False) as begun,
+        Fleet(address, opened, terminal.say) as fleet,
+    ):
+        problem = begun.experiment.load_for_server(data, torch.device("cpu"))
+        begun.begin(problem.data_name)
+        terminal.say(f"listening on {fleet.address}")
+        run_deployed(begun, problem, terms, fleet, terminal)
+
+
+def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:
+    """Return --output and --resume for a run that is to be in one folder, begun or not."""
+    if output is None or resume is not None:
+        raise UserError("--go-on goes on with the run in --output DIR: say which, and leave out --resume")
+    return (None, output) if RunFolder(output).is_begun else (output, None)
+
+
+def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: bool) -> tuple[str, Keys | None]:
+    """Return where to listen, and the keys of who may join; none where the user wants to go without, and may."""
+    if insecure:
+        if keys is not None:
+            raise UserError("--insecure goes without --keys; say one or the other")
+        address = listen or f"127.0.0.1:{DEFAULT_PORT}"
+        if host_and_port(address)[0] not in LOOPBACK and not trust_network:
+            raise UserError(
+                f"--insecure --listen {listen}: without TLS only loopback is safe (127.0.0.1:PORT); "
+                "give --keys, or say --trust-network"
+            )
+        return address, None
+    if keys is None:
+        raise UserError(
+            "give --keys DIR (made by `proxskip-server keys init DIR --host HOST`), "
+            "or --insecure for a trial on this machine"
+        )
+    opened = Keys.open(keys)
+    if not opened.clients():
+        raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
+    host, port = host_and_port(opened.address)
+    everywhere = "[::]" if ":" in host else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
+    return listen or f"{everywhere}:{port}", opened
