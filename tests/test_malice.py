@@ -71,7 +71,7 @@ TRICKS: dict[str, Callable[[int], RecordDict]] = {
     "for round 1": lambda _: report(1, sparse()),
     "66 values where at most 65": lambda number: report(number, sparse(kept=KEPT + 1)),
     "'client-0' for round": lambda number: report(number, sparse(), client="client-0"),
-    "without 'vectors'": lambda _: RecordDict(),
+    "without 'proxskip'": lambda _: RecordDict(),
     "lengths add up": lambda number: payload(np.random.default_rng(1).bytes(1000), number),
     "a reply of 100000 bytes where at most": lambda number: payload(bytes(100_000), number),
     "checksum": damaged,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,9 @@ import numpy as np
 import pytest
 
 from common.errors import UserError
-from server.research.reproduce import ALL, reproduce, studies
+from server.research.code_version import code_digest
+from server.research.outcome import Outcome
+from server.research.reproduce import ALL, keep, reproduce, studies
 from server.research.statistics import mean_and_error
 from server.research.study import (
     Cell,
@@ -27,6 +32,7 @@ from server.research.study import (
     method,
 )
 from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
+from tests.harness.processes import proxskip_server, wait_until
 from tests.harness.small_data import write_femnist
 
 NAMES = list(studies(ALL))
@@ -156,6 +162,55 @@ def test_runs_of_another_version_of_the_code_are_made_again(tmp_path: Path) -> N
     assert [made()[path] == before[path] for path in (first, second, third)] == [False, False, True]
     again()
     assert "version" not in said[0]
+
+
+def command(folder: Path) -> list[str]:
+    return ["reproduce", "control-sum", "--quick", "--data", str(folder), "--output", str(folder / "results")]
+
+
+def test_the_command_writes_a_study_from_runs_that_are_done(tmp_path: Path) -> None:
+    study = studies("control-sum")["control-sum"]
+    seen = {"round": 1.0, "bits": 32.0, "bytes": 8.0} | {panel.quantity: 0.5 for panel in study.figures[0].panels}
+    runs = study.runs(study.quick)
+    for run in runs:
+        keep(run, code_digest(), Outcome("made up", [seen]), tmp_path / "results" / "runs")
+    finished = proxskip_server(*command(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    lines = finished.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in lines[: len(runs)]] == [f"{count}/4" for count in range(1, 5)]
+    results = tmp_path / "results" / "control-sum"
+    assert lines[-1] == str(results / "table.md")
+    assert "| server_pruning | 50.0 | 0.5000 |" in (results / "table.md").read_text()
+    assert {path.name for path in results.iterdir()} == {"table.md", "table.json", "curves.png", "curves.svg"}
+
+
+def test_an_unknown_study_is_one_line_and_exit_code_two(tmp_path: Path) -> None:
+    finished = proxskip_server("reproduce", "table-1", cwd=tmp_path)
+    assert finished.returncode == 2
+    assert finished.stderr.startswith("error: there is no study 'table-1'; known: blogfeedback-accuracy, ")
+    assert finished.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_an_interrupted_command_goes_on_with_the_runs_that_are_left(tmp_path: Path) -> None:
+    write_femnist(tmp_path, writers=100, images_each=1)
+    runs = tmp_path / "results" / "runs"
+    with (
+        (tmp_path / "log").open("wb") as log,
+        subprocess.Popen([sys.executable, "-m", "server", *command(tmp_path)], stdout=log, stderr=log) as program,
+    ):
+        wait_until(lambda: any(runs.glob("*.json")), seconds=300)
+        program.send_signal(signal.SIGINT)
+        program.wait(60)
+    assert "Traceback" not in (tmp_path / "log").read_text()
+    done = {path: path.stat().st_mtime_ns for path in runs.glob("*.json")}
+    finished = proxskip_server(*command(tmp_path))
+    assert finished.returncode == 0, finished.stderr
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    assert len(list(runs.glob("*.json"))) == 4
+    cells = json.loads((tmp_path / "results" / "control-sum" / "table.json").read_text())["cells"]
+    sums = {cell["method"]: cell["mean"] for cell in cells if cell["column"] == "norm of the sum of h"}
+    assert sums["sparse_proxskip"] < 1e-3 < 1 < sums["server_pruning"]
 
 
 def test_another_setting_is_another_run() -> None:

@@ -12,6 +12,7 @@ from common.errors import UserError
 from common.experiment.config import to_mapping
 from common.experiment.files import load_experiment
 from server.research.tuning import RATES_A_PERIOD, TRIALS, Search, Span, Trial, best_of, search, write_tuned
+from tests.harness.processes import proxskip_server
 from tests.harness.small_data import write_cifar10, write_femnist
 
 SETTINGS = ("clients=2", "task.validation_writers=1")
@@ -95,6 +96,38 @@ def test_a_search_finds_settings_and_goes_on_where_it_was(tmp_path: Path) -> Non
         list(search(search_of(seed=4), tmp_path / "data", folder))
 
 
+def test_the_command_prints_every_trial_and_leaves_an_experiment(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    folder = tmp_path / "tuning"
+    settings = [argument for setting in SETTINGS for argument in ("--set", setting)]
+    points = ["--periods", "2:8", "--periods-tried", "1", "--local-steps", "8"]
+    search_again = ("tune", "femnist", "fedavg", *settings, *points, "--data", str(tmp_path), "--output", str(folder))
+    finished = proxskip_server(*search_again)
+    assert finished.returncode == 0, finished.stderr
+    *trials, best, where = finished.stdout.splitlines()
+    assert [line.partition(":")[0] for line in trials] == [f"{count}/{RATES_A_PERIOD}" for count in range(1, 5)]
+    assert all(line.partition(": ")[2].startswith("fedavg, learning rate ") for line in trials)
+    assert best.startswith("fedavg: ")
+    assert where == f"settings: {folder / 'tuned.yaml'}"
+    assert load_experiment(str(folder / "tuned.yaml"), ["algorithm.name=fedavg"]).schedule.period in range(2, 9)
+    done = (folder / TRIALS).stat().st_mtime_ns
+    reached = proxskip_server(*search_again, "--reach", "0.01")
+    assert reached.stdout.splitlines()[-1] == f"settings: {folder / 'fewest-bits.yaml'}"
+    assert (folder / TRIALS).stat().st_mtime_ns == done  # the trials are there already
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["femnist", "--periods", "8:2"], "--periods 8:2: expected 0 < LOW <= HIGH"),
+        (["digits", "fedavg", "--periods-tried", "1"], "digits: its task has no validation data to tune on"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_two(arguments: list[str], words: str, tmp_path: Path) -> None:
+    finished = proxskip_server("tune", *arguments, cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (2, f"error: {words}\n")
+
+
 def test_images_are_tuned_one_by_one(tmp_path: Path) -> None:
     write_cifar10(tmp_path)
     small = ("clients=2", "task.width=2", "task.train_samples=40", "task.validation_samples=10")
@@ -104,9 +137,15 @@ def test_images_are_tuned_one_by_one(tmp_path: Path) -> None:
     assert all(0 <= trial.score <= 1 for trial in trials)
 
 
-def test_a_task_without_validation_data_cannot_be_tuned(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no validation data"):
-        list(search(search_of(experiment="digits", settings=(), groups=1), None, tmp_path))
+def test_what_is_wrong_with_clients_own_data_is_said(tmp_path: Path) -> None:
+    (tmp_path / "clinics").mkdir()
+    (tmp_path / "clinics" / "a.csv").write_text("age,cost\n40,100\n430,200\n")
+    experiment = tmp_path / "clinics.yaml"
+    task = "{name: tabular, target: cost, columns: {age: 0..120}}"
+    experiment.write_text(f"{{name: clinics, rounds: 1, clients: 1, task: {task}, algorithm: {{name: fedavg}}}}")
+    what = search_of(experiment=str(experiment), settings=(), algorithms=("fedavg",), groups=1)
+    with pytest.raises(UserError, match="row 2: age = '430' is beyond its range"):
+        list(search(what, tmp_path / "clinics", tmp_path / "tuning"))
 
 
 @pytest.mark.parametrize("text", ["1", "2:1", "0:1", "a:b", "1:inf"])

@@ -8,7 +8,6 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from functools import lru_cache
 from multiprocessing import active_children, get_context, parent_process
 from pathlib import Path
 from typing import TypeVar
@@ -21,6 +20,7 @@ from common.learning.data import DataFolder
 from common.learning.task import Problem, Task
 
 CPU = torch.device("cpu")
+_at_hand: list[tuple[tuple[Task, int, int, Path | None], Problem]] = []  # one at most
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
 
@@ -42,7 +42,7 @@ def on_all_cores(
     workers = min(os.cpu_count() or 1, max(1, len(jobs)))
     os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})  # numpy's, read when a process starts
     with ProcessPoolExecutor(workers, get_context("spawn"), initializer=_prepare_worker) as pool:
-        futures = {pool.submit(function, job, data): job for job in jobs}
+        futures = {pool.submit(_called, function, job, data): job for job in jobs}
         try:
             for future in as_completed(futures):
                 yield futures[future], future.result()
@@ -63,6 +63,14 @@ def _prepare_worker() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
+def _called(function: Callable[[_Job, Path | None], _Result], job: _Job, data: Path | None) -> _Result:
+    """Call a function; what it has to tell the user goes to the parent as words: not every error can be sent."""
+    try:
+        return function(job, data)
+    except UserError as error:
+        raise UserError(str(error)) from None
+
+
 def _end_with_parent() -> None:
     """End at once, in mid-computation too, when the parent is gone: a killed one cannot say that it is."""
     parent = parent_process()
@@ -73,9 +81,8 @@ def _end_with_parent() -> None:
 
 def problem_of(experiment: Experiment, data: Path | None) -> Problem:
     """Load an experiment's data; what the last one needed is still at hand."""
-    return _loaded(experiment.task, experiment.clients, experiment.seed, data)
-
-
-@lru_cache(maxsize=1)
-def _loaded(task: Task, clients: int, seed: int, data: Path | None) -> Problem:
-    return task.load(DataFolder.choose(data), clients=clients, seed=seed, device=CPU)
+    needed = (experiment.task, experiment.clients, experiment.seed, data)
+    if not _at_hand or _at_hand[0][0] != needed:
+        _at_hand.clear()  # before there is another: data may be large
+        _at_hand.append((needed, experiment.load(DataFolder.choose(data), CPU)))
+    return _at_hand[0][1]

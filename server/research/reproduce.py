@@ -86,7 +86,7 @@ def _run_all(
     found = {run: outcome for run, code, outcome in kept if any_code or code == ours}
     yield from found.items()
     for run, outcome in on_all_cores(outcome_of, [run for run in runs if run not in found], data):
-        _keep(run, ours, outcome, folder)
+        keep(run, ours, outcome, folder)
         yield run, outcome
 
 
@@ -99,7 +99,8 @@ def _kept(runs: Sequence[StudyRun], folder: Path) -> Iterator[tuple[StudyRun, st
             yield run, content.get("code"), Outcome(**content["outcome"])
 
 
-def _keep(run: StudyRun, code: str, outcome: Outcome, folder: Path) -> None:
+def keep(run: StudyRun, code: str, outcome: Outcome, folder: Path) -> None:
+    """Write what a run gave, and the digest of the code that made it."""
     content = {"experiment": run.experiment, "settings": run.settings, "code": code, "outcome": asdict(outcome)}
     with writing(folder / f"{run.name}.json") as path:
         folder.mkdir(parents=True, exist_ok=True)

@@ -57,6 +57,12 @@ def deploy(
         return witness.run(grid)
 
 
+def proxskip_server(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the program to its end."""
+    command = [sys.executable, "-m", "server", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, check=False)
+
+
 def local(*arguments: str) -> list[str]:
     """Return the command of a whole federation on this machine."""
     return [sys.executable, "-m", "server", "local", *arguments]

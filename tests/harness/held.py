@@ -1,4 +1,4 @@
-"""FedAvg that a test can hold in mid-computation: named to a program as `tests.held:Held`."""
+"""FedAvg that a test can hold in mid-computation: named to a program as `tests.harness.held:Held`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from common.rounds.algorithm import LocalWork
 from common.rounds.state import RoundPlan
 from strategies.fedavg import FedAvg
 
-NAME = "tests.held:Held"
-REPOSITORY = Path(__file__).parent.parent  # where a program must be started to find it
+NAME = "tests.harness.held:Held"
+REPOSITORY = Path(__file__).parent.parent.parent  # where a program must be started to find it
 _FOLDER = "HELD_FOLDER"
 _RELEASED = "released"
 
