@@ -11,7 +11,7 @@ from torch import Tensor
 from bench.measure import Ratio, median_seconds
 from bench.vectors import one_pass
 from client.memory import MemoryFile
-from common.codec.payload import pack_upload
+from common.codec.payload import encode_upload
 from common.experiment.files import load_experiment
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
@@ -25,7 +25,7 @@ def run(vector: Tensor) -> list[Ratio]:
     """Return the time of both in copies of the model, the disk's own time included."""
     experiment = load_experiment("cifar10")
     sent = top_k(vector, 0.1)
-    encoded = pack_upload(Upload(model=sent), "float32")
+    encoded = encode_upload(Upload(model=sent), "float32")
     pending = Pending(plan=experiment.plan(1), reference=sent, is_reference_sent=True, sent=encoded)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
     checkpoint = Checkpoint(

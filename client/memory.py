@@ -10,7 +10,7 @@ from uuid import uuid4
 import torch
 from torch import Tensor
 
-from common.codec.payload import unpack_upload
+from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.disk import writing
@@ -81,7 +81,7 @@ def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pendin
     sent, reference = tensors["sent"].numpy().tobytes(), tensors.get("reference")
     return Pending(
         plan=RoundPlan(**json.loads(plan)),
-        reference=unpack_upload(sent, like).model.dense() if reference is None else reference,
+        reference=decode_upload(sent, like).model.dense() if reference is None else reference,
         is_reference_sent=reference is None,
         sent=sent,
     )

@@ -12,7 +12,7 @@ from torch import Tensor
 from client.limits import peak_memory
 from client.memory import MemoryFile, identity_of
 from client.part import Part
-from common.codec.payload import pack_upload
+from common.codec.payload import encode_upload
 from common.errors import UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -95,7 +95,7 @@ class Participant:
         state = _on(order.state, self._device)
         upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
         assert memory.pending is not None
-        pending = replace(memory.pending, sent=pack_upload(_upload_on_cpu(upload), order.plan.precision))
+        pending = replace(memory.pending, sent=encode_upload(_upload_on_cpu(upload), order.plan.precision))
         self._remember(replace(memory, pending=pending))
         return pending
 

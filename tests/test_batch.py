@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import held
+from tests.harness import held
 from tests.harness.processes import wait_until
 from tests.harness.small_data import write_femnist
 from tests.test_operation import alive, stat_of

@@ -11,7 +11,7 @@ import torch
 from client.memory import MemoryFile
 from client.part import Part
 from client.round import ForgottenError, Participant, Station
-from common.codec.payload import unpack_upload
+from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
@@ -50,7 +50,7 @@ def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -
         again = Order(plan=experiment.plan(number), counted=number - 1, state=state)
         expected = resident.train(again)
         assert same(restarted.train(again), expected)
-        uploaded = unpack_upload(expected.upload, state).model.dense()
+        uploaded = decode_upload(expected.upload, state).model.dense()
         state = ServerState(model=0.9 * uploaded, control=state.control)
 
 

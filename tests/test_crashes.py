@@ -244,7 +244,7 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
     experiment = load_experiment("digits", ["algorithm.name=proxskip", "clients=1"])
     large = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
     ledger = Ledger(counted={"client-0": 1}, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
-    monkeypatch.setattr("common.storage.disk.FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("common.storage.disk.FIRST_RETRY_SECONDS", 0.01)
     with small_disk(tmp_path / "disk", 8192) as folder:
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         disk = FullDisk(folder)

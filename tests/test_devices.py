@@ -14,7 +14,7 @@ from client.app import _is_out_of_memory
 from client.node import Pace
 from client.part import Part
 from client.round import Participant, Station
-from common.codec.payload import unpack_upload
+from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.messages.messages import Order
@@ -34,7 +34,7 @@ def participant(algorithm: str, local_density: float | None) -> Participant:
 
 
 def uploaded(client: Participant, order: Order) -> torch.Tensor:
-    return unpack_upload(client.train(order).upload, order.state).model.dense()
+    return decode_upload(client.train(order).upload, order.state).model.dense()
 
 
 def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> None:

@@ -16,7 +16,7 @@ from flwr.proto.message_pb2 import ObjectTree
 
 from client.link import Link
 from client.node import Connection, NodeStoppedError
-from common.codec.payload import pack_upload
+from common.codec.payload import encode_upload
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
@@ -36,7 +36,7 @@ Trick = Callable[[int], RecordDict]
 
 
 def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
-    upload = pack_upload(Upload(model=model), "float32")
+    upload = encode_upload(Upload(model=model), "float32")
     return pack_report(Report(client=client, round=number, seconds=0.1, peak=PeakMemory(1.0), upload=upload))
 
 

@@ -16,7 +16,7 @@ import pytest
 from common.errors import UserError
 from server.research.code_version import code_digest
 from server.research.outcome import Outcome
-from server.research.reproduce import ALL, keep, reproduce, studies
+from server.research.reproduce import ALL, keep, reproduce_studies, studies
 from server.research.statistics import mean_and_error
 from server.research.study import (
     Cell,
@@ -113,7 +113,7 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     write_femnist(tmp_path)
     said: list[str] = []
     folder = tmp_path / "results"
-    reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
+    reproduce_studies(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
     assert sum(line[0].isdigit() for line in said) == len(METHODS) * SHORT.seeds  # all three studies need the same
     end, cost, course = ((folder / name / "table.md").read_text() for name in ("end", "cost", "course"))
     assert "| sparse_proxskip | " in end
@@ -130,7 +130,7 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     assert drawings == {"drawn.png", "drawn.svg", "curves.png", "curves.svg"}
 
     old = {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()}
-    reproduce(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
+    reproduce_studies(small_studies(), quick=True, data=tmp_path, folder=folder, say=said.append)
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()} == old  # nothing is run twice
 
 
@@ -141,7 +141,9 @@ def test_runs_of_another_version_of_the_code_are_made_again(tmp_path: Path) -> N
 
     def again(*, any_code: bool = False) -> None:
         said.clear()
-        reproduce({"course": study}, quick=True, data=tmp_path, folder=folder, say=said.append, any_code=any_code)
+        reproduce_studies(
+            {"course": study}, quick=True, data=tmp_path, folder=folder, say=said.append, any_code=any_code
+        )
 
     def made() -> dict[Path, int]:
         return {path: path.stat().st_mtime_ns for path in sorted((folder / "runs").iterdir())}

@@ -52,7 +52,7 @@ def in_a_file(data: bytes) -> Spool:
 def uploaded(vectors: list[bytes], like: ServerState) -> ReceivedUpload:
     """Return an upload of encoded vectors as the server reads it from a file."""
     lengths = b"".join(varint(len(one)) for one in [*vectors, *[b""] * (4 - len(vectors))])
-    return payload.unpack_upload(in_a_file(b"".join([lengths, *vectors])), like)
+    return payload.decode_upload(in_a_file(b"".join([lengths, *vectors])), like)
 
 
 def bits_of(mean: RunningMean) -> list[bytes]:
@@ -147,8 +147,8 @@ def test_a_bad_block_is_taken_back_from_all_sums(spread: float) -> None:
 
 def test_an_upload_in_a_file_with_more_values_than_allowed_is_refused_when_it_is_added() -> None:
     like = ServerState(model=torch.ones(8))
-    packed = payload.pack_upload(Upload(model=like.model), "float32")
-    upload = payload.unpack_upload(in_a_file(packed[:]), like, most_values=7)
+    packed = payload.encode_upload(Upload(model=like.model), "float32")
+    upload = payload.decode_upload(in_a_file(packed[:]), like, most_values=7)
     assert isinstance(upload.model, Blocks)
     with pytest.raises(DecodeError, match="8 values are not zero where 7"):
         RunningMean().add(upload)
@@ -173,9 +173,9 @@ def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("in_a_run")
 def test_a_large_payload_is_in_a_file_and_flower_sees_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ServerState(model=torch.arange(1.0, 51.0))
-    small = payload.pack_state(state)
+    small = payload.encode_state(state)
     monkeypatch.setattr(payload, "PIECE_BYTES", 64)
-    large = payload.pack_state(state)
+    large = payload.encode_state(state)
     assert isinstance(small, bytes)
     assert isinstance(large, Spool)
     assert large[:] == small

@@ -6,7 +6,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
-from common.codec.payload import pack_upload
+from common.codec.payload import encode_upload
 from common.errors import MessageError
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
@@ -35,7 +35,7 @@ def test_an_order_comes_back(state: ServerState, average: torch.Tensor | None) -
 def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
     exact = torch.tensor([1.0001, 2.0])
-    upload = pack_upload(Upload(model=model, buffers=exact), "bfloat16")
+    upload = encode_upload(Upload(model=model, buffers=exact), "bfloat16")
     report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
     back = wire.unpack_report(wire.pack_report(report), like)
@@ -46,7 +46,7 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
 
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
-    upload = pack_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
+    upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
     report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0), upload=upload)
     content = wire.pack_report(report)
     model = wire.unpack_report(content, STATE, most_values=2).upload.model

@@ -23,12 +23,12 @@ from common.vectors.entries import Blocks, Entries
 VECTORS = ("model", "control", "buffers", "average")
 
 
-def pack_state(state: ServerState, average: Tensor | None = None) -> bytes | Spool:
+def encode_state(state: ServerState, average: Tensor | None = None) -> bytes | Spool:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
     return _pack((state.model, state.control, state.buffers, average), "float32")
 
 
-def unpack_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | None]:
+def decode_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | None]:
     """Read a state and the average of an older round, if there is one; `like` gives the sizes."""
     model, control, buffers, average = _unpack(data, like)
     assert model is not None
@@ -36,12 +36,12 @@ def unpack_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | 
     return state, _dense(average)
 
 
-def pack_upload(upload: Upload, precision: Precision) -> bytes | Spool:
+def encode_upload(upload: Upload, precision: Precision) -> bytes | Spool:
     """Write what a client sends up; only the model is rounded to the upload's precision."""
     return _pack((upload.model, upload.control_change, upload.buffers, None), precision)
 
 
-def unpack_upload(data: Bytes, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
+def decode_upload(data: Bytes, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
     """Read an upload by its entries; `like` gives the sizes, and the model may have so many values at most.
 
     Vectors in a file are checked for damage, but those that are dense are read only when they are added.

@@ -16,7 +16,7 @@ from common.vectors.entries import Places
 Bits = NDArray[np.bool_]
 
 LONG = 1 << 16
-BLOCK = 1 << 20
+SCANNED_AT_ONCE = 1 << 20
 ESCAPE = 255
 HUFFMAN_OVERHEAD = 1.015  # of Huffman-coded gaps over the information in uniform places
 HUFFMAN_TABLE_BYTES = 90
@@ -138,7 +138,10 @@ WAYS: dict[int, Way] = {1: Bitmap(), 2: TwoParts(), 3: Gaps()}
 
 def places_of(vector: NDArray[Any]) -> Places:
     """Return where a vector is not zero; of a long one block by block, so that nothing large is made on the way."""
-    blocks = [_places_in(vector[start : start + BLOCK] != 0, start) for start in range(0, vector.size, BLOCK)]
+    blocks = [
+        _places_in(vector[start : start + SCANNED_AT_ONCE] != 0, start)
+        for start in range(0, vector.size, SCANNED_AT_ONCE)
+    ]
     return np.concatenate(blocks) if blocks else np.empty(0, np.int32)
 
 

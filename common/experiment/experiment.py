@@ -19,7 +19,7 @@ from common.rounds.schedule import Schedule, local_steps
 from common.rounds.state import Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1)]
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Experiment:
     codec: Codec = field(default_factory=Codec)
 
     def __post_init__(self) -> None:
-        if not NAME.fullmatch(self.name):
+        if not EXPERIMENT_NAME.fullmatch(self.name):
             raise ValueError(
                 f"name = {self.name!r} must be usable as a folder's: letters, digits and . _ - (at most 100)"
             )

@@ -19,7 +19,7 @@ from common.errors import DecodeError, MessageError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
-from common.messages.pieces import VECTORS, payload_in, record_of
+from common.messages.pieces import VECTORS_RECORD, payload_in, record_of
 from common.rounds.records import PeakMemory
 from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
 from common.storage.spool import Spool
@@ -124,7 +124,7 @@ def unpack_run(config: Mapping[str, object], run_id: int) -> Run:
 
 def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
-    return record_of(payload.pack_state(state, average))
+    return record_of(payload.encode_state(state, average))
 
 
 def unpack_state(arrays: ArrayRecord, like: ServerState) -> ServerState:
@@ -134,7 +134,7 @@ def unpack_state(arrays: ArrayRecord, like: ServerState) -> ServerState:
 
 def pack_order(arrays: ArrayRecord, plan: RoundPlan, counted: int) -> RecordDict:
     """Write a round's order around the packed state, which all clients share."""
-    return RecordDict({VECTORS: arrays, _CONFIG: ConfigRecord({**asdict(plan), _COUNTED: counted})})
+    return RecordDict({VECTORS_RECORD: arrays, _CONFIG: ConfigRecord({**asdict(plan), _COUNTED: counted})})
 
 
 def unpack_order(content: RecordDict, like: ServerState) -> Order:
@@ -147,7 +147,7 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
         raise MessageError(f"the plan of a round is not as expected: {error}") from None
     if not isinstance(counted, int):
         raise MessageError("a plan without the last counted round")
-    state, average = _state(_record(content, VECTORS, ArrayRecord), like)
+    state, average = _state(_record(content, VECTORS_RECORD, ArrayRecord), like)
     return Order(plan=plan, counted=counted, state=state, average=average)
 
 
@@ -162,7 +162,7 @@ def pack_report(report: Report[bytes | Spool]) -> RecordDict:
             _VRAM: _or_unknown(report.peak.vram_mb),
         }
     )
-    return RecordDict({VECTORS: record_of(report.upload), _CONFIG: config})
+    return RecordDict({VECTORS_RECORD: record_of(report.upload), _CONFIG: config})
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:
@@ -176,7 +176,7 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
     assert isinstance(memory, float)
     assert isinstance(vram, float)
     try:
-        upload = payload.unpack_upload(payload_in(_record(content, VECTORS, ArrayRecord)), like, most_values)
+        upload = payload.decode_upload(payload_in(_record(content, VECTORS_RECORD, ArrayRecord)), like, most_values)
     except DecodeError as error:
         raise MessageError(str(error)) from None
     peak = PeakMemory(memory if memory >= 0 else None, vram if vram >= 0 else None)
@@ -216,14 +216,14 @@ def unpack_notice(content: RecordDict) -> str:
 
 def pack_control(control: Tensor) -> RecordDict:
     """Write a client's control variate, which it shows to nobody but an auditor."""
-    return RecordDict({VECTORS: record_of(payload.pack_upload(Upload(model=control), "float32"))})
+    return RecordDict({VECTORS_RECORD: record_of(payload.encode_upload(Upload(model=control), "float32"))})
 
 
 def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
     """Read the control variate."""
     try:
-        data = payload_in(_record(content, VECTORS, ArrayRecord))
-        return payload.unpack_upload(data, ServerState(model=like.model)).model.dense()
+        data = payload_in(_record(content, VECTORS_RECORD, ArrayRecord))
+        return payload.decode_upload(data, ServerState(model=like.model)).model.dense()
     except DecodeError as error:
         raise MessageError(str(error)) from None
 
@@ -232,7 +232,7 @@ def pack_recentring(recentring: Recentring) -> RecordDict:
     """Write what is to be taken from a control variate."""
     arrays = pack_state(ServerState(model=recentring.shift), recentring.average)
     config = ConfigRecord({_RECENTRING: recentring.number, _COUNTED: recentring.counted})
-    return RecordDict({VECTORS: arrays, _CONFIG: config})
+    return RecordDict({VECTORS_RECORD: arrays, _CONFIG: config})
 
 
 def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
@@ -241,7 +241,7 @@ def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
     number, counted = config.get(_RECENTRING), config.get(_COUNTED)
     if not (isinstance(number, int) and isinstance(counted, int)):
         raise MessageError("a re-centring without its number and the last counted round")
-    vectors, average = _state(_record(content, VECTORS, ArrayRecord), ServerState(model=like.model))
+    vectors, average = _state(_record(content, VECTORS_RECORD, ArrayRecord), ServerState(model=like.model))
     return Recentring(number=number, counted=counted, shift=vectors.model, average=average)
 
 
@@ -268,7 +268,7 @@ def unpack_evaluation(content: RecordDict) -> Evaluation:
 
 def _state(arrays: ArrayRecord, like: ServerState) -> tuple[ServerState, Tensor | None]:
     try:
-        return payload.unpack_state(payload_in(arrays), like)
+        return payload.decode_state(payload_in(arrays), like)
     except DecodeError as error:
         raise MessageError(str(error)) from None
 

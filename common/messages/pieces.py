@@ -7,14 +7,14 @@ from flwr.app import Array, ArrayRecord, RecordDict
 from common.errors import MessageError
 from common.storage.spool import PIECE_BYTES, Spool
 
-VECTORS = "vectors"  # the key of the record that holds the payload
+VECTORS_RECORD = "vectors"  # the key of the record that holds the payload
 _PAYLOAD = "payload"
 _DTYPE, _STYPE = "uint8", "proxskip"
 
 
 def payload_bytes(content: RecordDict | ArrayRecord) -> int:
     """Return the size of the encoded vectors in a message."""
-    record = content if isinstance(content, ArrayRecord) else content.get(VECTORS)
+    record = content if isinstance(content, ArrayRecord) else content.get(VECTORS_RECORD)
     return sum(len(_bytes_of(array)) for array in record.values()) if isinstance(record, ArrayRecord) else 0
 
 
@@ -88,14 +88,14 @@ class SpooledArray(Array):
 
 def _payload_of(content: RecordDict) -> Array | None:
     # Not by `content.array_records`: it makes a cycle, which keeps the payload in memory until garbage is collected.
-    record = content.get(VECTORS)
+    record = content.get(VECTORS_RECORD)
     return record.get(_PAYLOAD) if isinstance(record, ArrayRecord) else None
 
 
 def _with_payload(content: RecordDict, array: Array) -> RecordDict:
     arrays = ArrayRecord()
     arrays[_PAYLOAD] = array  # its constructor would make an Array of its own
-    return RecordDict({**content, VECTORS: arrays})
+    return RecordDict({**content, VECTORS_RECORD: arrays})
 
 
 def _array(data: bytes, size: int) -> Array:

@@ -19,7 +19,7 @@ from common.vectors.entries import Places
 from common.vectors.exact_sum import ExactSum
 from common.vectors.remainder import Remainder
 
-VECTORS = ("model", "control_change", "buffers")
+AVERAGED = ("model", "control_change", "buffers")
 
 
 class ControlSum:
@@ -133,7 +133,7 @@ class RunningMean:
 
 
 def _vectors(upload: Upload | ReceivedUpload) -> dict[str, Any]:
-    return {name: vector for name in VECTORS if (vector := getattr(upload, name)) is not None}
+    return {name: vector for name in AVERAGED if (vector := getattr(upload, name)) is not None}
 
 
 def _blocks(upload: ReceivedUpload) -> Iterator[tuple[str, slice | Places, NDArray[np.float32]]]:

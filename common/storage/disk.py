@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 
 from common.errors import UserError
 
-FIRST_PAUSE_SECONDS = 1.0
-LONGEST_PAUSE_SECONDS = 60.0
+FIRST_RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 60.0
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _Result = TypeVar("_Result")
@@ -38,11 +38,11 @@ def writing(path: Path) -> Iterator[Path]:
 
 def when_there_is_room(write: Callable[[], _Result], say: Callable[[str], None]) -> _Result:
     """Write to a disk, and where that is full, wait until it is not: what goes on is worth more than what ends."""
-    pause = FIRST_PAUSE_SECONDS
+    pause = FIRST_RETRY_SECONDS
     while True:
         try:
             return write()
         except NoRoomError as error:
             say(f"{error}; trying again in {pause:g} s")
         time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        pause = min(2 * pause, LONGEST_RETRY_SECONDS)

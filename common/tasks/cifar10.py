@@ -31,7 +31,7 @@ from common.rounds.state import ServerState
 
 CLASSES = 10
 SIDE_PIXELS = 32
-FOLDER = "cifar-10-batches-py"
+BATCHES_FOLDER = "cifar-10-batches-py"
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
 EVALUATION_BATCH = 500
 
@@ -112,11 +112,12 @@ class Cifar10Problem(Problem):
 
 
 def _read(data: DataFolder) -> tuple[str, Images, Images]:
-    if (data.path / JPEG_ARCHIVE).is_file() and not (data.path / FOLDER).is_dir():
+    if (data.path / JPEG_ARCHIVE).is_file() and not (data.path / BATCHES_FOLDER).is_dir():
         return "CIFAR-10 (JPEG)", *read_jpeg_archive(data.path / JPEG_ARCHIVE)
-    if not data.may_download and not (data.path / FOLDER).is_dir():
+    if not data.may_download and not (data.path / BATCHES_FOLDER).is_dir():
         raise data.missing(
-            f"{FOLDER}/ (torchvision's CIFAR10), or else {JPEG_ARCHIVE},", "leave out --data to download CIFAR-10"
+            f"{BATCHES_FOLDER}/ (torchvision's CIFAR10), or else {JPEG_ARCHIVE},",
+            "leave out --data to download CIFAR-10",
         )
     return "CIFAR-10", *read_torchvision_folder(data)
 
@@ -131,7 +132,7 @@ def read_torchvision_folder(data: DataFolder) -> tuple[Images, Images]:
         )
     except (OSError, RuntimeError, ValueError) as error:
         raise UserError(
-            f"{FOLDER} is not (whole) in {data.path} and cannot be downloaded ({error}); "
+            f"{BATCHES_FOLDER} is not (whole) in {data.path} and cannot be downloaded ({error}); "
             "say where it is with --data DIR"
         ) from None
     return _channels_first(train.data, train.targets), _channels_first(test.data, test.targets)

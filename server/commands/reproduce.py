@@ -27,4 +27,6 @@ def reproduce(
 
     require_figures()
     folder = output or Path("runs") / ("reproduced-quick" if quick else "reproduced")
-    studying.reproduce(studying.studies(name), quick=quick, data=data, folder=folder, say=typer.echo, any_code=any_code)
+    studying.reproduce_studies(
+        studying.studies(name), quick=quick, data=data, folder=folder, say=typer.echo, any_code=any_code
+    )

@@ -30,7 +30,7 @@ def studies(name: str) -> dict[str, Study]:
     return {one: importlib.import_module(f"{PACKAGE}.{one.replace('-', '_')}").STUDY for one in chosen}
 
 
-def reproduce(
+def reproduce_studies(
     chosen: Mapping[str, Study],
     *,
     quick: bool,

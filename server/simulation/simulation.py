@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from common.codec.payload import pack_state, pack_upload
+from common.codec.payload import encode_state, encode_upload
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.randomness import stream
@@ -162,7 +162,7 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        payload_down = None if self.encode_as is None else len(pack_state(self.state))
+        payload_down = None if self.encode_as is None else len(encode_state(self.state))
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
@@ -189,7 +189,7 @@ class Simulation:
         if self.encode_as is None:
             return [None] * (1 if cohort.rows is None else len(counted.model))
         sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
-        return [len(pack_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
+        return [len(encode_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

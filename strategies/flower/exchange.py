@@ -12,8 +12,8 @@ from flwr.serverapp import Grid
 from strategies.flower.prompt_grid import PromptGrid
 from strategies.flower.roster import Roster
 
-SHORTEST_WAIT_SECONDS = 0.02
-LONGEST_WAIT_SECONDS = 1.0
+SHORTEST_POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 1.0
 SECONDS_BETWEEN_ROLL_CALLS = 1.0  # for clients that are back by another connection; most exchanges are over by then
 
 
@@ -38,7 +38,7 @@ class Questions:
         messages, self.messages = self.messages, []
         waiting = {one for one in grid.push_messages(messages) if one}
         del messages
-        end, wait = time.monotonic() + timeout_seconds, SHORTEST_WAIT_SECONDS
+        end, wait = time.monotonic() + timeout_seconds, SHORTEST_POLL_SECONDS
         next_roll_call = time.monotonic() + SECONDS_BETWEEN_ROLL_CALLS
         while waiting and (left := end - time.monotonic()) > 0:
             replies = list(grid.pull_messages(waiting))
@@ -50,12 +50,12 @@ class Questions:
                 self._follow(grid, roster, waiting)
                 next_roll_call = time.monotonic() + SECONDS_BETWEEN_ROLL_CALLS
             if arrived:
-                wait = SHORTEST_WAIT_SECONDS
+                wait = SHORTEST_POLL_SECONDS
             elif isinstance(grid, PromptGrid):
                 grid.wait_for_reply(left)
             else:
                 time.sleep(min(wait, left))
-                wait = min(1.3 * wait, LONGEST_WAIT_SECONDS)
+                wait = min(1.3 * wait, LONGEST_POLL_SECONDS)
         if waiting and isinstance(grid, PromptGrid):
             grid.forget(waiting)
 

@@ -15,7 +15,7 @@ from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers
-SECONDS_BETWEEN_LOOKS = 10.0  # after who was left out
+SECONDS_BETWEEN_SECOND_LOOKS = 10.0  # after who was left out
 LONGEST_REASON = 300  # characters of what a client says of itself
 
 Say = Callable[[str], None]
@@ -51,7 +51,7 @@ class Roster:
         self._give_up_questions(grid)
         new = online - self._known
         if time.monotonic() >= self._next_look:
-            self._next_look = time.monotonic() + SECONDS_BETWEEN_LOOKS
+            self._next_look = time.monotonic() + SECONDS_BETWEEN_SECOND_LOOKS
             new |= self._left_out.keys() - {node for node, _ in self._asked.values()}
         self._known = online
         self._ask(grid, {node: Message(RecordDict(), node, MessageType.QUERY) for node in sorted(new)})
