@@ -1,4 +1,4 @@
-"""What all tests share: one thread (the problems are tiny), and where the real data lies, if anywhere."""
+"""What all tests share: one thread (the problems are tiny), a quiet Flower, where the real data lies, if anywhere."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from common.messages.flower import quiet_flower
+
 torch.set_num_threads(1)
+quiet_flower()  # what it logs would be kept for the reports of tests
 os.environ["OMP_NUM_THREADS"] = "1"  # the processes that tests start share the cores with the other test workers
 
 

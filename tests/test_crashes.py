@@ -36,6 +36,7 @@ from tests.harness.witness import Witness
 
 CLIENTS = 3
 ROUNDS = 9
+FILLER = "filler"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, for which it must be root")
 
 
@@ -67,6 +68,7 @@ class Federation:
         self,
         experiment: Experiment,
         after: Callable[[RoundRecord], None] = lambda _: None,
+        heard: Callable[[str], None] = lambda _: None,
         *,
         minimum_clients: int | None = None,
         evict_after_rounds: int | None = None,
@@ -78,7 +80,7 @@ class Federation:
             evict_after_rounds=evict_after_rounds,
             audit_every_rounds=1,
         )
-        return deploy(self.fleet, experiment, terms, after=after)
+        return deploy(self.fleet, experiment, terms, after=after, heard=heard)
 
 
 @pytest.fixture
@@ -209,7 +211,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 
 def fill(folder: Path) -> Path:
     """Take all the room that is left."""
-    filler = folder / "filler"
+    filler = folder / FILLER
     with filler.open("wb", buffering=0) as file:
         try:
             while file.write(b"\0" * 1024):
@@ -270,10 +272,13 @@ def test_a_client_whose_disk_is_full_goes_on_when_there_is_room(
 
         def trouble(record: RoundRecord) -> None:
             if record.round == 3:
-                filler = fill(disk)
-                threading.Timer(2.0, filler.unlink).start()
+                fill(disk)
 
-        run = federation.run(experiment_of(), trouble)
+        def make_room(said: str) -> None:
+            if "No space left" in said:
+                (disk / FILLER).unlink()
+
+        run = federation.run(experiment_of(), trouble, heard=make_room)
         assert any(re.search(r"round 4: only 2 of .*client-1: cannot write .*No space left", said) for said in run.said)
         assert run.model.equal(undisturbed)
         assert max(run.audits) < 1e-5

@@ -18,7 +18,7 @@ from tests.harness.processes import lines_in, wait_until
 CLIENTS = 3
 THIN_KILOBITS_A_SECOND = 1000
 BROKEN_KILOBITS_A_SECOND = 16  # so that an upload takes half a second, and can be cut in its middle
-BEGUN_SECONDS = 0.2
+BEGUN_BYTES = 200  # of an upload of some 2 kB
 CUT_SECONDS = 20.0
 AROUND_BYTES = 50_000  # joining, handshakes, audits and signs of life
 
@@ -53,7 +53,8 @@ def test_three_machines_with_bundles_finish_over_a_thin_and_a_broken_link(tmp_pa
         wait_until(lambda: lines_in(rounds) >= slowed + 2)
         saved = memory.stat().st_mtime_ns
         wait_until(lambda: memory.stat().st_mtime_ns != saved)  # which is right before it uploads
-        time.sleep(BEGUN_SECONDS)
+        sent = net.bytes_of(2)[1]
+        wait_until(lambda: net.bytes_of(2)[1] >= sent + BEGUN_BYTES)
         net.cut(2)
         begun = lines_in(rounds)
         time.sleep(CUT_SECONDS)

@@ -50,9 +50,10 @@ def deploy(
     terms: Terms | None = None,
     *,
     after: Callable[[RoundRecord], None] = lambda _: None,
+    heard: Callable[[str], None] = lambda _: None,
 ) -> Witness:
     """Run an experiment on whatever clients are there."""
-    witness = Witness(experiment, terms, after=after)
+    witness = Witness(experiment, terms, after=after, heard=heard)
     with fleet.run(pack_run(Run(experiment=experiment, name=uuid4().hex))) as grid:
         return witness.run(grid)
 

@@ -25,7 +25,7 @@ def load(experiment: Experiment) -> Problem:
 
 
 class Witness(Listener):
-    """Runs a strategy, keeps what it says, and does what a test wants to happen after a round."""
+    """Runs a strategy, keeps what it says, and does what a test wants to happen after a round, or at a word."""
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class Witness(Listener):
         terms: Terms | None = None,
         *,
         after: Callable[[RoundRecord], None] = lambda _: None,
+        heard: Callable[[str], None] = lambda _: None,
         resume_from: Checkpoint | None = None,
         problem: Problem | None = None,
     ) -> None:
@@ -40,6 +41,7 @@ class Witness(Listener):
         self.said: list[str] = []
         self.journal = resume_from
         self._after = after
+        self._heard = heard
         self.strategy = AlgorithmStrategy(
             experiment, problem or load(experiment), terms, listener=self, resume_from=resume_from
         )
@@ -58,6 +60,7 @@ class Witness(Listener):
 
     def say(self, text: str) -> None:
         self.said.append(text)
+        self._heard(text)
 
     @property
     def model(self) -> Tensor:
