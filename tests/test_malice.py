@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from common.rounds.state import Upload
 from server.keys.folder import Keys
 from server.link.fleet import Fleet
 from strategies.flower.terms import Terms
+from tests.harness.memory import messages_in_memory
 from tests.harness.processes import client_process, deploy
 from tests.harness.witness import Witness
 
@@ -177,8 +177,3 @@ def test_the_server_keeps_nothing_of_what_it_refuses(fleet: Fleet, tmp_path: Pat
     before = messages_in_memory()
     run_with(fleet, bundle, tricks, 100)
     assert messages_in_memory() <= before + 10  # what is on its way may differ; each refusal had two messages
-
-
-def messages_in_memory() -> int:
-    gc.collect()
-    return sum(type(one) in (Message, RecordDict, Array) for one in gc.get_objects())
