@@ -84,7 +84,7 @@ def local_clients(
             for index, (name, own) in enumerate(arguments.items()):
                 options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
                 log_file = folder / f"{name}.log"
-                process = stack.enter_context(_client(address, options, threads, log_file))
+                process = stack.enter_context(_client(address, options, log_file))
                 processes.append(process)
                 watch.over(name, process, log_file)
             try:
@@ -111,20 +111,16 @@ def _how_it_ended(code: int, log_file: Path) -> str:
 
 
 @contextmanager
-def _client(address: str, options: Sequence[str], threads: int, log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _client(address: str, options: Sequence[str], log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
     # -P: our package is meant, not a folder `client` of the user's where this program was started.
     command = [sys.executable, "-P", "-m", "client", "join", address, "--insecure", "--leave-with-parent", *options]
-    # The environment says it too, as some of torch's threads are started before an option is read.
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with log_file.open("ab") as log:
+    with (
+        log_file.open("ab") as log,
         # Our end of the pipe closes with this process, even when it is killed: then the client leaves.
-        process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-        )
-        with leaving(process):
-            yield process
-        assert process.stdin is not None
-        process.stdin.close()
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,  # noqa: S603 - our own
+        leaving(process),
+    ):
+        yield process
 
 
 @contextmanager
