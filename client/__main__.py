@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -65,6 +66,8 @@ def join(
     """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
     parts = parts_of(partition, partitions)
     link, name = way_to_server(target, server, name, insecure=insecure, several=len(parts) > 1)
+    if threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 
     from client.join import nodes_of, prepare, serve  # they bring torch and flwr, which are slow to import
 

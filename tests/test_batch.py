@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.harness import held
-from tests.harness.processes import wait_until
+from tests.harness.processes import alive, stat_of, wait_until
 from tests.harness.small_data import write_femnist
-from tests.test_operation import alive, stat_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 PERIODS = 2  # each is a job

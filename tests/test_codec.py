@@ -21,6 +21,7 @@ from common.codec.vector import decode, decode_entries, encode
 from common.errors import DecodeError
 from common.rounds.state import Precision
 from common.vectors.sparsity import top_k
+from tests.harness.random_vectors import mutated, random_vector
 from tests.harness.textbook_codec import plain_decode
 
 ROUND_TRIPS = 20_000
@@ -35,25 +36,6 @@ def sealed(hexadecimal: str) -> bytes:
 
 def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
     return one.dtype == other.dtype and one.numpy().tobytes() == other.numpy().tobytes()
-
-
-def random_vector(generator: np.random.Generator) -> tuple[torch.Tensor, Precision]:
-    """Return a vector of any size and density; some have -0.0, subnormals and the largest of numbers."""
-    size = int(2 ** generator.uniform(0, 12))
-    values = generator.standard_normal(size) * 10.0 ** generator.uniform(-6, 6)
-    if generator.random() < 0.3:
-        strange = [-0.0, 1e-45, -1e-45, 3.4e38, -3.4e38, 1e-38]
-        where = generator.random(size) < 0.2
-        values[where] = generator.choice(strange, np.count_nonzero(where))
-    density = generator.choice([0.0, 0.003, 0.02, 0.1, 0.5, 0.9, 1.0])
-    values[generator.random(size) >= density] = 0
-    if generator.random() < 0.3:  # in clusters, as layers make them, with long gaps between them
-        values[(np.arange(size) // 300) % 3 > 0] = 0
-    vector = torch.from_numpy(values.astype(np.float32))
-    if generator.random() < 0.5:
-        return vector, "float32"
-    rounded = vector.to(torch.bfloat16).to(torch.float32)
-    return rounded.nan_to_num(posinf=1.0, neginf=-1.0), "bfloat16"  # the largest ones round to infinity
 
 
 @pytest.mark.parametrize(
@@ -245,17 +227,17 @@ def test_no_mutation_crashes_the_decoder_or_takes_much_memory() -> None:
         vector, precision = random_vector(generator)
         data = encode(vector, precision)
         for _ in range(20):
-            mutated = _mutated(data, generator)
+            damaged = mutated(data, generator)
             size = len(vector) if generator.random() < 0.9 else int(generator.integers(0, 5000))
             try:
-                back = decode(mutated, size)
+                back = decode(damaged, size)
                 assert back.shape == (size,)
                 assert bool(back.isfinite().all())
                 accepted += 1
             except DecodeError:
                 refused += 1
             if generator.random() < 0.05:
-                worst = max(worst, _peak_bytes(mutated, size) / (4 * size + len(mutated) + 10_000))
+                worst = max(worst, _peak_bytes(damaged, size) / (4 * size + len(damaged) + 10_000))
     assert refused > 0.7 * MUTATIONS
     assert accepted > 100, "a repaired checksum over changed values is valid"
     assert worst < 10
@@ -271,30 +253,6 @@ def _peak_bytes(data: bytes, size: int) -> int:
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     return min(peaks)
-
-
-def _mutated(data: bytes, generator: np.random.Generator) -> bytes:
-    body = bytearray(data[:-4])
-    for _ in range(generator.integers(1, 4)):
-        kind = generator.integers(4)
-        place = (
-            int(generator.integers(len(body)))
-            if generator.random() < 0.7
-            else int(generator.integers(min(6, len(body))))
-        )
-        if kind == 0:
-            body[place] = generator.integers(256)
-        elif kind == 1:
-            body[place] ^= 1 << int(generator.integers(8))
-        elif kind == 2:
-            del body[place : place + int(generator.integers(1, 5))]
-        else:
-            body[place:place] = generator.bytes(int(generator.integers(1, 5)))
-        if not body:
-            body = bytearray(b"\0")
-    if generator.random() < 0.5:
-        return bytes(body) + zlib.crc32(body).to_bytes(4, "little")
-    return bytes(body) + data[-4:]
 
 
 @given(st.binary(max_size=60), st.integers(0, 20))

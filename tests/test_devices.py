@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
 
+from client import node
+from client.__main__ import app as client_app
 from client.app import _is_out_of_memory
 from client.node import Pace
 from client.part import Part
@@ -19,7 +27,9 @@ from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.messages.messages import Order
 from common.rounds.state import ServerState
+from server.link.fleet import Fleet
 from strategies.hybrid import Hybrid
+from tests.harness.processes import deploy
 
 SETTINGS = ["clients=2", "rounds=3", "schedule.period=4", "algorithm.density=0.1"]
 CPU = torch.device("cpu")
@@ -78,6 +88,55 @@ def test_uploads_keep_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not slept
 
 
+@contextmanager
+def signals_as_they_were() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def take_part(state: Path, *options: str) -> None:
+    """Be a client in this process, by its command line, for the two rounds of a run that ends with SIGTERM."""
+
+    def run_and_end() -> None:
+        try:
+            deploy(fleet, load_experiment("digits", ["clients=1", "rounds=2"]))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with signals_as_they_were(), Fleet("127.0.0.1:0") as fleet:
+        server = threading.Thread(target=run_and_end)
+        server.start()
+        arguments = ["join", fleet.address, "--insecure", "--partition", "0/1", "--state", str(state), *options]
+        client_app(arguments, standalone_mode=False)
+        server.join()
+
+
+def test_what_a_client_may_take_is_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    limits: list[tuple[int, int]] = []
+    paces: list[float | None] = []
+    on_disk: list[int] = []
+
+    class RecordedPace(Pace):
+        def __init__(self, kilobits_a_second: float | None) -> None:
+            paces.append(kilobits_a_second)
+            super().__init__(kilobits_a_second)
+
+    monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append((kind, limit[0])))
+    monkeypatch.setattr(node, "Pace", RecordedPace)
+    monkeypatch.setattr(os, "fsync", on_disk.append)
+    take_part(tmp_path / "as it is")
+    assert (limits, paces) == ([], [None])
+    waits = len(on_disk)
+    take_part(tmp_path / "less", "--memory-limit", "5000", "--max-upload-kbps", "1e6", "--forget-on-power-loss")
+    assert limits == [(resource.RLIMIT_DATA, 5000 << 20)]
+    assert paces == [None, 1e6]
+    assert len(on_disk) - waits == waits - 2 * 2  # of two rounds, a file and its folder each
+
+
 def test_a_process_takes_no_more_memory_than_it_may() -> None:
     program = (
         "from client.limits import limit_memory; limit_memory(300); import numpy\n"
@@ -97,7 +156,7 @@ def test_too_little_memory_is_told_from_other_failures(allocate: Callable[[], ob
 
 def test_a_client_imports_nothing_of_the_server_nor_of_data_science() -> None:
     program = (
-        "import sys, client.__main__, client.app, common.tasks.tabular\n"
+        "import sys, client.__main__, client.join, common.tasks.tabular\n"
         "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )

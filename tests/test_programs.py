@@ -5,17 +5,27 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from typer.testing import CliRunner
 
+from client.__main__ import app as client_app
+from common.errors import UserError
 from common.experiment import plugins
+from common.learning.task import Task
+from common.program import start
 from common.rounds.algorithm import Algorithm
+from server.__main__ import app
+from server.deploy.guard import Guard
+from server.research.reproduce import ALL, studies
 from tests.harness import small_data
 
+RUNS = ("sparse", "dense")
 NAMES = plugins.available(Algorithm.plugin_package)
 FIELDS = {
     "round",
@@ -38,15 +48,34 @@ FIELDS = {
 }
 
 
-def proxskip_server(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "server", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=cwd, check=False)
+SLOW_TO_IMPORT = {"torch", "flwr", "matplotlib", "grpc", "numpy"}
+
+
+def program(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program and let it write all that it says, and all that it imports, in one stream."""
+    command = [sys.executable, "-X", "importtime", "-m", name, *arguments]
+    return subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False
+    )
+
+
+def imported_packages(said: str) -> set[str]:
+    lines = [line for line in said.splitlines() if line.startswith("import time:")]
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+
+
+def run_here(*arguments: str) -> None:
+    """Run a command in this process: what a process of its own adds is shown once, below."""
+    app(arguments, standalone_mode=False)
+
+
+def rounds_in(folder: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in (folder / "rounds.jsonl").read_text().splitlines()]
 
 
 def simulate(*arguments: str, output: Path) -> list[dict[str, object]]:
-    finished = proxskip_server("simulate", *arguments, "--output", str(output))
-    assert finished.returncode == 0, finished.stderr
-    return [json.loads(line) for line in (output / "rounds.jsonl").read_text().splitlines()]
+    run_here("simulate", *arguments, "--output", str(output))
+    return rounds_in(output)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +89,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_run_leaves_its_folder_and_repeats_from_it(tmp_path: Path) -> None:
     settings = ["--set", "rounds=6", "--set", "clients=3", "--set", "schedule.kind=coin"]
-    records = simulate("digits", *settings, output=tmp_path / "first")
+    finished = program("server", "simulate", "digits", *settings, "--output", str(tmp_path / "first"))
+    assert finished.returncode == 0, finished.stdout
+    assert finished.stdout.index("preparing to simulate digits\n") < finished.stdout.index(" torch\n")
+    records = rounds_in(tmp_path / "first")
     assert [record["round"] for record in records] == [1, 2, 3, 4, 5, 6]
     assert all(set(record) == FIELDS for record in records)
     assert (tmp_path / "first" / "experiment.yaml").read_text().startswith("# data: scikit-learn digits\n")
@@ -103,41 +135,72 @@ def test_every_shipped_experiment_runs_on_small_data(task: str, data: Path, tmp_
     assert (tmp_path / "run" / "buffers.safetensors").exists() == (task == "cifar10")
 
 
-def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path) -> None:
+def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "comparison"
     settings = ["--set", "rounds=4", "--set", "clients=3", "--reach", "0.1", "--reach", "0.99"]
-    finished = proxskip_server("compare", "digits", *settings, "--output", str(output))
-    assert finished.returncode == 0, finished.stderr
+    run_here("compare", "digits", *settings, "--output", str(output))
+    said = capsys.readouterr().out
     assert (output / "comparison.png").read_bytes().startswith(b"\x89PNG")
-    assert "to 0.99" in finished.stdout
+    assert "to 0.99" in said
+    assert "(as sent)" in said
     for name in NAMES:
         assert len((output / name / "rounds.jsonl").read_text().splitlines()) == 4
         assert yaml.safe_load((output / name / "experiment.yaml").read_text())["algorithm"]["name"] == name
-        assert name in finished.stdout
+        assert name in said
 
 
-def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path) -> None:
+def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "comparison"
     settings = ["--set", "rounds=40", "--set", "algorithm.learning_rate=1e4", "--set", "schedule.period=8"]
     algorithms = ["sparse_proxskip_modified", "sparse_proxskip"]
-    finished = proxskip_server("compare", "digits", *algorithms, *settings, "--output", str(output))
-    assert finished.returncode == 0, finished.stderr
-    assert "no longer finite" in finished.stdout
+    run_here("compare", "digits", *algorithms, *settings, "--paper-bits", "--output", str(output))
+    said = capsys.readouterr().out
+    assert "no longer finite" in said
+    assert "(32 bit" in said
     assert (output / "comparison.png").exists()
 
 
 def test_nothing_to_compare_is_said(tmp_path: Path) -> None:
     settings = ["--set", "rounds=40", "--set", "algorithm.learning_rate=1e30", "--set", "evaluate_every_rounds=40"]
-    finished = proxskip_server("compare", "digits", "fedavg", *settings, "--output", str(tmp_path / "comparison"))
-    assert finished.returncode == 2
-    assert "nothing to compare" in finished.stderr
+    with pytest.raises(UserError, match="nothing to compare"):
+        run_here("compare", "digits", "fedavg", *settings, "--output", str(tmp_path / "comparison"))
 
 
-def test_brackets_in_a_path_are_no_markup(tmp_path: Path) -> None:
+def test_a_comparison_that_would_write_over_a_run_is_refused_before_any_work(tmp_path: Path) -> None:
+    settings = ["--set", "rounds=1", "--set", "clients=2"]
+    simulate("digits", *settings, output=tmp_path / "comparison" / "proxskip")
+    with pytest.raises(UserError, match="already holds a run"):
+        run_here("compare", "digits", "fedavg", "proxskip", *settings, "--output", str(tmp_path / "comparison"))
+    assert [path.name for path in (tmp_path / "comparison").iterdir()] == ["proxskip"]
+
+
+def test_a_report_counts_what_was_sent_or_what_the_paper_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ["--set", "rounds=3", "--set", "clients=2"]
+    records = simulate("digits", *settings, output=tmp_path / "sparse")
+    dense = simulate("digits", *settings, "--set", "algorithm.name=fedavg", output=tmp_path / "dense")
+    sent_bits = sum(4.0 * float(str(record["payload_bytes_up"])) for record in records)  # of each of the two
+    capsys.readouterr()
+    for options, mark, upload in (
+        ([], "(as", sent_bits),
+        (["--paper-bits"], "(32 bit", float(str(records[-1]["paper_bits_up"]))),
+    ):
+        figure = tmp_path / "figure.png"
+        run_here("report", str(tmp_path / "sparse"), str(tmp_path / "dense"), "--output", str(figure), *options)
+        said = capsys.readouterr().out
+        assert mark in said
+        sparse_row, dense_row = (next(line for line in said.splitlines() if f" {name} " in line) for name in RUNS)
+        assert f"{upload / 1e6:.3f}" in sparse_row
+        assert f"{dense[-1]['metrics']['test_accuracy']:.4f}" in dense_row  # type: ignore[index]
+        assert figure.read_bytes().startswith(b"\x89PNG")
+        figure.unlink()
+
+
+def test_brackets_in_a_path_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "[/x] a[b]"
-    finished = proxskip_server("simulate", "digits", "--set", "rounds=1", "--output", str(output))
-    assert finished.returncode == 0, finished.stderr
-    assert str(output) in finished.stdout
+    simulate("digits", "--set", "rounds=1", output=output)
+    assert f"results: {output}\n" in capsys.readouterr().out
 
 
 def test_rounds_between_evaluations_have_no_metrics(tmp_path: Path) -> None:
@@ -145,19 +208,92 @@ def test_rounds_between_evaluations_have_no_metrics(tmp_path: Path) -> None:
     assert [bool(record["metrics"]) for record in records] == [False, True, False, True, True]
 
 
-def test_runs_are_numbered_not_overwritten(tmp_path: Path) -> None:
+def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     for _ in range(2):
-        assert proxskip_server("simulate", "digits", "--set", "rounds=1", cwd=tmp_path).returncode == 0
+        run_here("simulate", "digits", "--set", "rounds=1")
     assert sorted(path.name for path in (tmp_path / "runs").iterdir()) == ["digits", "digits-2"]
-    again = proxskip_server("simulate", "digits", "--set", "rounds=1", "--output", "runs/digits", cwd=tmp_path)
-    assert again.returncode == 2
-    assert "already holds a run" in again.stderr
+    with pytest.raises(UserError, match="already holds a run"):
+        run_here("simulate", "digits", "--set", "rounds=1", "--output", "runs/digits")
 
 
-def test_list_names_everything() -> None:
-    finished = proxskip_server("list")
-    assert finished.returncode == 0
-    assert all(name in finished.stdout for name in [*NAMES, "digits", "blogfeedback", "femnist", "cifar10"])
+@pytest.mark.parametrize(
+    ("name", "arguments", "code", "words"),
+    [
+        ("server", ["--help"], 0, "Accelerated sparse-to-sparse"),
+        ("server", ["--version"], 0, "proxskip-server 0."),
+        ("server", ["run", "--help"], 0, "a shipped experiment or a YAML file"),
+        ("server", ["list"], 0, "femnist-accuracy"),
+        ("server", ["keys", "list", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
+        ("server", ["simulat"], 2, "Did you mean 'simulate'"),
+        ("server", ["simulate", "digits", "--outptu", "x"], 2, "--output"),
+        ("server", ["simulate", "digts"], 2, "the nearest is 'digits'"),
+        ("server", ["compare", "digts"], 2, "the nearest is 'digits'"),
+        ("server", ["run", "digits", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
+        ("server", ["local", "--resume", "/nowhere"], 2, "there is no run"),
+        ("client", ["--help"], 0, "data that never leaves this machine"),
+        ("client", ["--version"], 0, "proxskip-client 0."),
+        ("client", ["join", "nowhere.join"], 2, "there is no join bundle"),
+        ("client", ["join", "host:1", "--insecure", "--partition", "3/3"], 2, "numbered from 0 to 2"),
+    ],
+)
+def test_who_asks_or_errs_does_not_wait_for_torch(name: str, arguments: list[str], code: int, words: str) -> None:
+    finished = program(name, *arguments)
+    assert finished.returncode == code, finished.stdout
+    assert words in finished.stdout
+    assert "Traceback" not in finished.stdout
+    assert not imported_packages(finished.stdout) & SLOW_TO_IMPORT
+
+
+class _SeenError(Exception):
+    """A command is about to be watched over."""
+
+
+class _Watchful(Guard):
+    def stand(self, say: object) -> None:
+        raise _SeenError
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_guarded"),
+    [
+        (["simulate", "digits"], True),
+        (["run", "digits", "--insecure"], True),
+        (["local", "digits"], True),
+        (["simulate", "digts"], False),
+        (["run", "--help"], False),
+        (["list"], False),
+        (["keys", "list", "--keys", "/nowhere"], False),
+        (["report", "/nowhere"], False),
+        (["compare", "digits", "nonsense"], False),
+        (["tune", "digits", "--periods", "nonsense"], False),
+        (["reproduce", "nonsense"], False),
+    ],
+)
+def test_only_runs_have_a_guard(arguments: list[str], is_guarded: bool) -> None:
+    result = CliRunner().invoke(app, arguments, obj=_Watchful())
+    assert isinstance(result.exception, _SeenError) == is_guarded
+
+
+def test_help_explains_arguments_and_a_mistyped_command_gets_one_hint() -> None:
+    """Some versions of click lose the one and double the other, with a typer that does not know them."""
+    for one, command, words in (
+        (app, "run", "a shipped experiment or a YAML file"),
+        (app, "report", "folders of finished runs"),
+        (client_app, "join", "join bundle, from the server's operator"),
+    ):
+        result = CliRunner().invoke(one, [command, "--help"], env={"COLUMNS": "200"})
+        assert words in result.output
+    assert CliRunner().invoke(app, ["simulat"]).output.count("Did you mean") == 1
+
+
+def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    run_here("list")
+    listed = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert listed["algorithms"].split(", ") == NAMES
+    assert listed["tasks"].split(", ") == plugins.available(Task.plugin_package)
+    assert listed["studies"].split(", ") == list(studies(ALL))
+    assert {"digits", "blogfeedback", "femnist", "cifar10"} <= set(listed["experiments"].split(", "))
 
 
 @pytest.mark.parametrize(
@@ -179,16 +315,27 @@ def test_list_names_everything() -> None:
         (["nonsense"], "unknown experiment 'nonsense'"),
     ],
 )
-def test_a_mistake_is_one_line_and_exit_code_two(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_line_and_exit_code_two(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(start, "keep_freed_memory", lambda: None)  # it is for a whole process
     (tmp_path / "EMPTY").mkdir()
     (tmp_path / "CORRUPT").mkdir()
     (tmp_path / "CORRUPT" / "BlogFeedback.zip").write_bytes(b"PK\x03\x04 but not really")
-    finished = proxskip_server("simulate", *arguments, cwd=tmp_path)
-    assert finished.returncode == 2, finished.stderr
-    assert words in finished.stderr
-    assert finished.stderr.count("\n") == 1
-    assert finished.stderr.startswith("error: ")
-    assert "Traceback" not in finished.stdout + finished.stderr
+    with pytest.raises(SystemExit) as ended:
+        start.run_program(partial(app, ["simulate", *arguments]))
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+    assert said.startswith("error: ")
+    diverged = "learning_rate" in str(arguments)
+    assert (tmp_path / "runs").exists() == diverged  # nothing else was begun
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ from common.vectors import entries
 from common.vectors.entries import Blocks
 from server.link.post_office import PostOffice
 from strategies.flower.shelf import Shelf
-from tests.test_codec import _mutated, random_vector
+from tests.harness.random_vectors import mutated, random_vector
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
 MUTATIONS = 3_000
@@ -82,11 +82,11 @@ def test_what_is_refused_in_memory_is_refused_in_a_file_and_leaves_the_sum_as_it
         vector, precision = random_vector(generator)
         data = encode(vector, precision)
         for _ in range(20):
-            mutated = _mutated(data, generator)
+            damaged = mutated(data, generator)
             mean, expected = RunningMean(), RunningMean()
             mean.add(Upload(model=vector))
             expected.add(Upload(model=vector))
-            in_memory, in_file = added_in_memory(mutated, vector, expected), added_in_file(mutated, vector, mean)
+            in_memory, in_file = added_in_memory(damaged, vector, expected), added_in_file(damaged, vector, mean)
             assert (in_memory.reason == "") == (in_file.reason == "")
             assert in_file.reason.endswith(in_memory.reason)
             refused += in_file.reason != ""

@@ -61,6 +61,7 @@ def _users_own(path: str, base: type) -> type[Any]:
     module_name, _, class_name = path.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
+        importlib.import_module("strategies")  # an editable install of ours would be found after all of sys.path
         sys.path.append(here)  # last: a folder of the user's may bear the name of a package of ours
     try:
         found = getattr(importlib.import_module(module_name), class_name)

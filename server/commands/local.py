@@ -46,5 +46,6 @@ def local(
         run.begin(problem.data_name)
         own = run.folder.path / "clients"
         terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
-        with local_clients(fleet.address, arguments, folder=own, say=terminal.say):
+        needed = terms.minimum_clients or len(arguments)
+        with local_clients(fleet.address, arguments, needed=needed, folder=own, say=terminal.say):
             run_deployed(run, problem, terms, fleet, terminal)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -12,11 +13,13 @@ from pathlib import Path
 
 import torch
 
+from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, files_of_clients
 
 LEAVE_SECONDS = 8.0
+ALARM = signal.SIGUSR1  # ends what the main thread waits for as Ctrl-C does, which a shell may have turned off
 
 
 def arguments_of_clients(experiment: Experiment, data: Path | None) -> dict[str, list[str]]:
@@ -29,53 +32,95 @@ def arguments_of_clients(experiment: Experiment, data: Path | None) -> dict[str,
     return {f"client-{index}": ["--partition", f"{index}/{count}", *shared] for index in range(count)}
 
 
+class _Watch:
+    """Hears of clients that end on their own: nobody starts them again, and a run would wait for them for ever."""
+
+    def __init__(self, clients: int, needed: int, say: Callable[[str], None]) -> None:
+        self._clients = self._left = clients
+        self._needed = needed
+        self._say = say
+        self._changing = threading.Lock()
+        self._over = False
+        self.failure = ""
+
+    def over(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
+        """Wait for a process in a thread of its own."""
+        threading.Thread(target=self._wait, args=(name, process, log_file), daemon=True).start()
+
+    def end(self) -> None:
+        """Hear no more: from now on clients are told to leave."""
+        with self._changing:
+            self._over = True
+
+    def _wait(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
+        ending = f"the process of {name} {_how_it_ended(process.wait(), log_file)}"
+        with self._changing:
+            if self._over:
+                return
+            self._left -= 1
+            if self._left >= self._needed or self.failure:
+                self._say(ending)
+                return
+            self.failure = f"{ending} ({self._left} of {self._clients} are left, a round needs {self._needed})"
+            signal.pthread_kill(threading.main_thread().ident or 0, ALARM)
+
+
 @contextmanager
 def local_clients(
-    address: str, arguments: Mapping[str, Sequence[str]], *, folder: Path, say: Callable[[str], None]
+    address: str, arguments: Mapping[str, Sequence[str]], *, needed: int, folder: Path, say: Callable[[str], None]
 ) -> Iterator[None]:
     """Start one process a client; they leave with this context, and with this process however it ends.
 
-    The folder takes their logs, and their memory, with which they go on when the run does.
+    The folder takes their logs, and their memory, with which they go on when the run does. When fewer than `needed`
+    are left, this ends with what the last of them said.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        threads = max(1, (os.cpu_count() or 1) // len(arguments))
-        processes = []
-        over = threading.Event()
-        for index, (name, own) in enumerate(arguments.items()):
-            options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
-            process = stack.enter_context(_client(address, options, threads, folder / f"{name}.log"))
-            processes.append(process)
-            threading.Thread(target=_watch, args=(name, process, over, say), daemon=True).start()
-        try:
-            yield
-        finally:
-            over.set()
-            for process in processes:  # all at once, so that they leave at the same time
-                process.terminate()
+    watch = _Watch(len(arguments), needed, say)
+    before = signal.signal(ALARM, signal.default_int_handler)
+    try:
+        with ExitStack() as stack:
+            threads = max(1, (os.cpu_count() or 1) // len(arguments))
+            processes = []
+            for index, (name, own) in enumerate(arguments.items()):
+                options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
+                log_file = folder / f"{name}.log"
+                process = stack.enter_context(_client(address, options, log_file))
+                processes.append(process)
+                watch.over(name, process, log_file)
+            try:
+                yield
+            finally:
+                watch.end()
+                for process in processes:  # all at once, so that they leave at the same time
+                    process.terminate()
+    except KeyboardInterrupt:
+        if watch.failure:
+            raise UserError(watch.failure) from None
+        raise
+    finally:
+        signal.signal(ALARM, before)
 
 
-def _watch(name: str, process: subprocess.Popen[bytes], over: threading.Event, say: Callable[[str], None]) -> None:
-    """Tell of a client that ends on its own: the run would wait for it without a word."""
-    code = process.wait()
-    if not over.is_set():
-        say(f"the process of {name} has ended with exit code {code}; its log says why")
+def _how_it_ended(code: int, log_file: Path) -> str:
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        return f"was killed ({name}), and nobody starts it again"
+    lines = log_file.read_text(encoding="utf-8", errors="replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip()), "nothing")
+    return f"has ended (exit code {code}); its log {log_file} says: {last.removeprefix('error: ')}"
 
 
 @contextmanager
-def _client(address: str, options: Sequence[str], threads: int, log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "client", "join", address, "--insecure", "--leave-with-parent", *options]
-    # The environment says it too, as some of torch's threads are started before an option is read.
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with log_file.open("ab") as log:
+def _client(address: str, options: Sequence[str], log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    # -P: our package is meant, not a folder `client` of the user's where this program was started.
+    command = [sys.executable, "-P", "-m", "client", "join", address, "--insecure", "--leave-with-parent", *options]
+    with (
+        log_file.open("ab") as log,
         # Our end of the pipe closes with this process, even when it is killed: then the client leaves.
-        process = subprocess.Popen(  # noqa: S603 - our own program
-            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
-        )
-        with leaving(process):
-            yield process
-        assert process.stdin is not None
-        process.stdin.close()
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,  # noqa: S603 - our own
+        leaving(process),
+    ):
+        yield process
 
 
 @contextmanager
