@@ -5,10 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from common.messages.flower import quiet_flower
 
 torch.set_num_threads(1)
+settings.register_profile("whatever the machine", deadline=None)  # a test asserts no time
+settings.load_profile("whatever the machine")
 quiet_flower()  # what it logs would be kept for the reports of tests
 os.environ["OMP_NUM_THREADS"] = "1"  # the processes that tests start share the cores with the other test workers
 

@@ -30,6 +30,7 @@ NAMES = plugins.available(Algorithm.plugin_package)
 FIELDS = {
     "round",
     "local_steps",
+    "clients",
     "clients_counted",
     "paper_bits_up",
     "density_up",
@@ -42,6 +43,7 @@ FIELDS = {
     "payload_bytes_down",
     "message_bytes_up",
     "message_bytes_down",
+    "traffic_beside_training",
     "traffic_by_client",
     "memory_by_client",
     "seconds_by_phase",

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 import pytest
 import torch
+from sklearn.datasets import load_digits
 from torch import nn
 
 from common.errors import UserError
@@ -25,7 +26,7 @@ from common.learning.networks import ResNet18
 from common.learning.objectives.network import NetworkObjective
 from common.learning.task import OwnDataTask, Problem, Task
 from common.learning.vision import torchvision
-from common.tasks import cifar10
+from common.tasks import cifar10, digits
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
 from common.tasks.cifar10 import Cifar10, read_torchvision_folder
 from common.tasks.digits import Digits
@@ -161,6 +162,12 @@ def test_least_squares_from_thin_factors_is_that_of_the_rows(
     expected = features.T @ (features @ weights - rows[:, 280]) + 30 / 4 * weights
     gradient = problem.objective([2]).start_round(1, None)(torch.tensor(weights).float())
     assert np.allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_digits_are_those_of_scikit_learn() -> None:
+    ours, theirs = digits.read_images(), load_digits()
+    assert np.array_equal(ours.features, (theirs.data / 16).astype(np.float32))
+    assert np.array_equal(ours.labels, theirs.target)
 
 
 @pytest.mark.parametrize("name", ["blogfeedback", "femnist", "digits"])
