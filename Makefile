@@ -16,7 +16,7 @@ demo: $(READY)  ## two federations of four client processes over gRPC, on handwr
 	$(BIN)/proxskip-server report runs/demo/sparse_proxskip runs/demo/fedavg --output runs/demo/comparison.png
 
 test: $(READY)  ## the fast tests
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 3 --dist worksteal  # on two cores: some of them wait for processes
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -155,13 +155,25 @@ class Storm:
         return self._chance.choice(list(Fate)) if draw < 0.3 else Fate.ANSWERED
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=16)
 @given(seed=given_by.integers(0, 2**32), name=given_by.sampled_from(ZERO_SUM), minimum=given_by.integers(1, 3))
 def test_whatever_happens_the_sum_is_zero_or_known_not_to_be(
     seed: int, name: str, minimum: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    weather(seed, name, minimum, tmp_path_factory.mktemp("state"))
+
+
+@pytest.mark.slow
+@settings(max_examples=300)
+@given(seed=given_by.integers(0, 2**32), name=given_by.sampled_from(ZERO_SUM), minimum=given_by.integers(1, 3))
+def test_whatever_happens_for_long_the_sum_is_zero_or_known_not_to_be(
+    seed: int, name: str, minimum: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    weather(seed, name, minimum, tmp_path_factory.mktemp("state"))
+
+
+def weather(seed: int, name: str, minimum: int, folder: Path) -> None:
     """An audit is made only when nobody is known to be missing: then it must find zero."""
-    folder = tmp_path_factory.mktemp("state")
     storm, experiment = Storm(seed, folder), experiment_of(name)
     run = Run(experiment=experiment, name="trial")
     clients = {index + 1: LoopbackClient(index, folder / str(index + 1), run) for index in range(CLIENTS)}
