@@ -34,12 +34,13 @@ from common.messages.messages import (
     unpack_run,
 )
 from common.program.device import choose_device
+from common.say import Say
 from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
 
 
-def make_app(participant_for: ParticipantFor, say: Callable[[str], None]) -> ClientApp:
+def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
     """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
     app = ClientApp()
 
@@ -149,7 +150,7 @@ def default_name(part: Part | None) -> str:
     return socket.gethostname() if part is None else f"client-{part.index}"
 
 
-def _answered(say: Callable[[str], None], message: Message, work: Callable[[], RecordDict]) -> Message:
+def _answered(say: Say, message: Message, work: Callable[[], RecordDict]) -> Message:
     """Reply with the work's result, or with what went wrong in one line."""
     try:
         return Message(work(), reply_to=message)
@@ -157,7 +158,7 @@ def _answered(say: Callable[[str], None], message: Message, work: Callable[[], R
         return Message(Error(_code(error), _reason(error, say)), reply_to=message)
 
 
-def _reason(error: Exception, say: Callable[[str], None]) -> str:
+def _reason(error: Exception, say: Say) -> str:
     """Return what the server may know of an error; what may quote private data is for this machine's owner only."""
     if isinstance(error, PrivateError):
         say(str(error))

@@ -19,7 +19,7 @@ from client.part import Part
 from common.errors import UserError
 from common.program.device import choose_device
 
-GOODBYE_SECONDS = 5.0
+ALL_GONE_SECONDS = 5.0
 
 
 def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
@@ -63,7 +63,7 @@ def serve(nodes: Sequence[ResidentNode], *, leave_with_parent: bool) -> None:
         pass
     for node in nodes:
         node.stop()
-    end = time.monotonic() + GOODBYE_SECONDS
+    end = time.monotonic() + ALL_GONE_SECONDS
     for thread in threads:
         thread.join(max(0.0, end - time.monotonic()))
     if failures:

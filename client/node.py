@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -56,6 +55,7 @@ from client.link import Link
 from common.errors import UserError
 from common.messages.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
 from common.messages.pieces import Assembly, cut, piece, pieces_to_come
+from common.say import Say
 from common.storage.disk import NoRoomError
 from common.storage.spool import Spool
 
@@ -66,8 +66,6 @@ LONGEST_IDLE_SECONDS = 1.0
 GOODBYE_SECONDS = 3.0
 PULL_SECONDS = 60.0  # longer than a server holds a pull: without an answer by then the link is dead
 CALL_SECONDS = 600.0  # for a piece of a model on a slow link
-
-Say = Callable[[str], None]
 
 
 class Connection:

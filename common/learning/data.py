@@ -11,7 +11,7 @@ from pathlib import Path
 from common.errors import UserError
 
 ENVIRONMENT_VARIABLE = "PROXSKIP_DATA"
-CHUNK_BYTES = 1 << 16
+DOWNLOADED_AT_ONCE_BYTES = 1 << 16
 TIMEOUT_SECONDS = 30
 
 
@@ -83,7 +83,7 @@ def _fetch(url: str, target: Path) -> None:
     ):
         length = response.headers.get("Content-Length")
         bar = progress.add_task(f"downloading {Path(url).name}", total=int(length) if length else None)
-        while chunk := response.read(CHUNK_BYTES):
+        while chunk := response.read(DOWNLOADED_AT_ONCE_BYTES):
             file.write(chunk)
             progress.advance(bar, len(chunk))
         received = file.tell()

@@ -18,7 +18,7 @@ Purpose = Literal["train", "evaluate", "audit", "recentre", "join"]
 
 
 @dataclass
-class Bytes:
+class Spent:
     """What was sent for one purpose, by client; a client that is in none of the counters had nothing to encode."""
 
     payload_up: Counter[str] = field(default_factory=Counter)
@@ -45,13 +45,13 @@ class RoundAccount:
         self._clients = clients
         self._size = model.shape[-1]
         self._density_down = density_of(model).item()
-        self._bytes: dict[Purpose, Bytes] = {}
+        self._bytes: dict[Purpose, Spent] = {}
         self._started = time.perf_counter()
         self._seconds = 0.0
 
-    def bytes_for(self, purpose: Purpose) -> Bytes:
+    def bytes_for(self, purpose: Purpose) -> Spent:
         """Return what was sent for a purpose so far, to be added to."""
-        return self._bytes.setdefault(purpose, Bytes())
+        return self._bytes.setdefault(purpose, Spent())
 
     def end_training(self) -> None:
         """Stop the clock: what follows is evaluation."""

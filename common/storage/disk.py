@@ -12,6 +12,7 @@ from typing import TypeVar
 from safetensors import SafetensorError
 
 from common.errors import UserError
+from common.say import Say
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
@@ -36,7 +37,7 @@ def writing(path: Path) -> Iterator[Path]:
         raise (NoRoomError if full else UserError)(f"cannot write {path}: {error}") from None
 
 
-def when_there_is_room(write: Callable[[], _Result], say: Callable[[str], None]) -> _Result:
+def when_there_is_room(write: Callable[[], _Result], say: Say) -> _Result:
     """Write to a disk, and where that is full, wait until it is not: what goes on is worth more than what ends."""
     pause = FIRST_RETRY_SECONDS
     while True:

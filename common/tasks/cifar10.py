@@ -29,11 +29,11 @@ from common.ranges import Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
-CLASSES = 10
+_CLASSES = 10
 SIDE_PIXELS = 32
 BATCHES_FOLDER = "cifar-10-batches-py"
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
-EVALUATION_BATCH = 500
+_EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Cifar10Problem(Problem):
         self._seed = seed
         self._device = device
         self._held_out = {part: images.on(device) for part, images in held_out.items()}
-        self._network = FlatModule(initialized(lambda: ResNet18(task.width, CLASSES), seed), device)
+        self._network = FlatModule(initialized(lambda: ResNet18(task.width, _CLASSES), seed), device)
         self._initial = self._network.state()
 
     def initial_state(self) -> ServerState:
@@ -106,7 +106,7 @@ class Cifar10Problem(Problem):
         """Return the accuracy on the test images, and on those for validation where there are any."""
         self._network.load(state.model, state.buffers)
         return {
-            f"{part}_accuracy": accuracy(self._network.module, *images, EVALUATION_BATCH)
+            f"{part}_accuracy": accuracy(self._network.module, *images, _EVALUATION_BATCH)
             for part, images in self._held_out.items()
         }
 
@@ -161,8 +161,8 @@ def read_jpeg_archive(path: Path) -> tuple[Images, Images]:
 
 def _collect(found: dict[tuple[str, str, str], NDArray[np.uint8]], part: str, classes: list[str], path: Path) -> Images:
     keys = sorted(key for key in found if key[0] == part)
-    if not keys or len(classes) != CLASSES:
-        raise UserError(f"{path}: expected images of {CLASSES} classes in {part}/, found {len(classes)} classes")
+    if not keys or len(classes) != _CLASSES:
+        raise UserError(f"{path}: expected images of {_CLASSES} classes in {part}/, found {len(classes)} classes")
     return _channels_first(np.stack([found[key] for key in keys]), [classes.index(label) for _, label, _ in keys])
 
 

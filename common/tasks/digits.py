@@ -18,8 +18,8 @@ from common.learning.task import Task
 from common.randomness import stream
 from common.ranges import Range
 
-CLASSES = 10
-BRIGHTEST = 16.0
+_CLASSES = 10
+_BRIGHTEST = 16.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Digits(Task):
             data_name="scikit-learn digits",
             train=[train.take(part) for part in parts],
             held_out={"test": test},
-            classes=CLASSES,
+            classes=_CLASSES,
             ridge=self.ridge,
             seed=seed,
             device=device,
@@ -63,4 +63,4 @@ def read_images() -> Samples:
     if file is None or not file.is_file():
         raise UserError("task digits needs scikit-learn: pip install 'sparse-proxskip[data]'")
     rows = np.loadtxt(file, delimiter=",")
-    return Samples((rows[:, :-1] / BRIGHTEST).astype(np.float32), rows[:, -1].astype(np.int64))
+    return Samples((rows[:, :-1] / _BRIGHTEST).astype(np.float32), rows[:, -1].astype(np.int64))

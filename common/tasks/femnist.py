@@ -28,7 +28,7 @@ from common.ranges import Range
 
 LEAF_FOLDER = "femnist"
 WRITERS_FILE = "mnist_writers.npz"
-BRIGHTEST = 255.0
+_BRIGHTEST = 255.0
 PIXELS = 28 * 28
 
 
@@ -176,4 +176,4 @@ def _join(
 
 
 def _scaled(images: NDArray[np.uint8], labels: NDArray[Any]) -> Samples:
-    return Samples((images.reshape(len(images), -1) / BRIGHTEST).astype(np.float32), labels.astype(np.int64))
+    return Samples((images.reshape(len(images), -1) / _BRIGHTEST).astype(np.float32), labels.astype(np.int64))

@@ -28,7 +28,7 @@ from common.ranges import Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
-EVALUATION_BATCH = 100
+_EVALUATION_BATCH = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +117,7 @@ class ImageFolderProblem(OwnDataProblem):
         self._network.load(state.model, state.buffers)
         network = self._network.module
         return [
-            Measured(len(labels), {"test_accuracy": accuracy(network, pixels, labels, EVALUATION_BATCH)})
+            Measured(len(labels), {"test_accuracy": accuracy(network, pixels, labels, _EVALUATION_BATCH)})
             for pixels, labels in self._held_out
         ]
 

@@ -34,7 +34,7 @@ from common.ranges import Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
-Matrix = NDArray[np.float64]
+_Matrix = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Number:
     low: float
     high: float
 
-    def features(self, column: Column, scaling: str) -> Matrix:
+    def features(self, column: Column, scaling: str) -> _Matrix:
         """Return the scaled numbers, as one feature; NaN where one is missing."""
         numbers = column.numbers()
         outside = np.flatnonzero((numbers < self.low) | (numbers > self.high) | np.isinf(numbers))
@@ -68,10 +68,10 @@ class Category:
 
     values: tuple[str, ...]
 
-    def features(self, column: Column, scaling: str) -> Matrix:
+    def features(self, column: Column, scaling: str) -> _Matrix:
         """Return one feature a value, which is 1 where the column has it; all NaN where it is missing."""
         codes = self.codes(column)
-        features: Matrix = (codes[:, None] == np.arange(self.size)).astype(np.float64)
+        features: _Matrix = (codes[:, None] == np.arange(self.size)).astype(np.float64)
         features[codes < 0] = np.nan
         return features
 
@@ -113,9 +113,9 @@ def read_kind(name: str, text: str) -> Number | Category:
 class Rows:
     """One client's rows: features and targets, to train on and held out."""
 
-    train: Matrix
+    train: _Matrix
     train_targets: NDArray[np.float64]
-    held_out: Matrix
+    held_out: _Matrix
     held_out_targets: NDArray[np.float64]
 
 
@@ -167,7 +167,7 @@ class Tabular(OwnDataTask):
         trained, held_out = hold_out(count, len(targets), part.client, seed)
         return Rows(features[trained], targets[trained], features[held_out], targets[held_out])
 
-    def _read(self, table: Mapping[str, Column]) -> tuple[Matrix, NDArray[np.float64]]:
+    def _read(self, table: Mapping[str, Column]) -> tuple[_Matrix, NDArray[np.float64]]:
         """Return features, with the constant 1, and targets."""
         blocks = []
         for name, kind in self.kinds.items():

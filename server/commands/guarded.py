@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import typer
 
+from common.say import Say
 from server.deploy.guard import Guard
 
 
-def guarded(context: typer.Context, say: Callable[[str], None]) -> Guard:
+def guarded(context: typer.Context, say: Say) -> Guard:
     """Go on in a process that is watched over, where the program has brought a guard; others are not to be forked."""
     guard: Guard | None = context.obj
     if guard is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +12,13 @@ import typer
 
 from common.errors import UserError
 from common.experiment.shipped import experiment_path
+from common.say import Say
 from server.deploy.guard import Guard
 from server.runs.run_folder import EXPERIMENT, RunFolder
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import
     from common.experiment.experiment import Experiment
     from server.runs.journal import JournalEntry
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, kw_only=True)

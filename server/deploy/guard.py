@@ -10,10 +10,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from common.say import Say
 from server.runs.run_folder import ROUNDS
 
 MOST_DEATHS = 3  # one after the other without a round in between
@@ -33,7 +33,7 @@ class Guard:
         if self._to_parent is not None:
             os.write(self._to_parent, f"{folder.resolve()}\n".encode())
 
-    def stand(self, say: Callable[[str], None]) -> None:
+    def stand(self, say: Say) -> None:
         """Return in a process that does the work; the one that called this stays here until that is done."""
         if not sys.platform.startswith("linux"):  # elsewhere a process with so many libraries cannot be forked safely
             return

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, files_of_clients
+from common.say import Say
 
 LEAVE_SECONDS = 8.0
 ALARM = signal.SIGUSR1  # ends what the main thread waits for as Ctrl-C does, which a shell may have turned off
@@ -35,7 +36,7 @@ def arguments_of_clients(experiment: Experiment, data: Path | None) -> dict[str,
 class _Watch:
     """Hears of clients that end on their own: nobody starts them again, and a run would wait for them for ever."""
 
-    def __init__(self, clients: int, needed: int, say: Callable[[str], None]) -> None:
+    def __init__(self, clients: int, needed: int, say: Say) -> None:
         self._clients = self._left = clients
         self._needed = needed
         self._say = say
@@ -67,7 +68,7 @@ class _Watch:
 
 @contextmanager
 def local_clients(
-    address: str, arguments: Mapping[str, Sequence[str]], *, needed: int, folder: Path, say: Callable[[str], None]
+    address: str, arguments: Mapping[str, Sequence[str]], *, needed: int, folder: Path, say: Say
 ) -> Iterator[None]:
     """Start one process a client; they leave with this context, and with this process however it ends.
 

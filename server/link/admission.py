@@ -11,6 +11,7 @@ from flwr.server.superlink.linkstate import LinkState
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from common.errors import UserError
+from common.say import Say
 from server.keys.folder import Keys
 
 SECONDS_BETWEEN_LOOKS = 2.0
@@ -21,7 +22,7 @@ MOST_REMEMBERED = 10_000  # strangers, so that nobody fills the memory, or the l
 class Admission:
     """Keeps Flower's list of nodes as the folder of keys is; who is revoked is put out within seconds."""
 
-    def __init__(self, state: LinkState, keys: Keys, say: Callable[[str], None]) -> None:
+    def __init__(self, state: LinkState, keys: Keys, say: Say) -> None:
         self._state = state
         self._keys = keys
         self._say = say

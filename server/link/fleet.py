@@ -14,7 +14,7 @@ import hashlib
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import copy
@@ -62,6 +62,7 @@ from common.messages.flower import (
     require_known_flower,
 )
 from common.messages.pieces import cut, piece
+from common.say import Say
 from common.storage.spool import PIECE_BYTES
 from server.keys.certificates import Certificates
 from server.keys.folder import Keys
@@ -425,7 +426,7 @@ class _Arrival:
 class Fleet:
     """The gRPC server that nodes connect to: over TLS and for owners of keys, or in the clear for anybody."""
 
-    def __init__(self, listen: str, keys: Keys | None = None, say: Callable[[str], None] = print) -> None:
+    def __init__(self, listen: str, keys: Keys | None = None, say: Say = print) -> None:
         require_known_flower()
         _, self._factory = get_objectstore_linkstate_factories(FLWR_IN_MEMORY_DB_NAME, get_federation_manager())
         self._state = self._factory.state()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 from common.errors import UserError
 from common.experiment import plugins
+from common.say import Say
 from common.storage.disk import writing
 from server.research.batch import on_all_cores
 from server.research.code_version import code_digest
@@ -36,7 +37,7 @@ def reproduce_studies(
     quick: bool,
     data: Path | None,
     folder: Path,
-    say: Callable[[str], None],
+    say: Say,
     any_code: bool = False,
 ) -> None:
     """Do what the studies need, and write what they found; `any_code` takes runs of other versions of the code too."""
@@ -75,7 +76,7 @@ def write(
 
 
 def _run_all(
-    runs: Sequence[StudyRun], data: Path | None, folder: Path, say: Callable[[str], None], *, any_code: bool
+    runs: Sequence[StudyRun], data: Path | None, folder: Path, say: Say, *, any_code: bool
 ) -> Iterator[tuple[StudyRun, Outcome]]:
     """Run what is not on disk yet, or was made by other code; yield all."""
     ours = code_digest()

@@ -12,6 +12,7 @@ from common.experiment.experiment import Experiment
 from common.rounds.ledger import Checkpoint
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
+from common.say import Say
 from common.storage.disk import when_there_is_room
 from server.runs.journal import Journal, JournalEntry
 from server.runs.run_folder import RunFolder
@@ -32,7 +33,7 @@ class Recorder(Listener):
         resume_from: JournalEntry | None = None,
         *,
         show: Callable[[RoundRecord], None],
-        say: Callable[[str], None],
+        say: Say,
         run: str = "",
         seconds_between_entries: float = 0.0,
     ) -> None:

@@ -11,8 +11,8 @@ from common.experiment.experiment import Experiment
 from common.messages.messages import pack_order, pack_state, unpack_state
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ServerState
+from common.say import Say
 from common.storage.disk import when_there_is_room
-from strategies.flower.roster import Say
 from strategies.flower.shelf import Shelf
 
 

@@ -23,10 +23,11 @@ from common.rounds.account import Purpose
 from common.rounds.ledger import Ledger
 from common.rounds.mean import ControlSum
 from common.rounds.state import ServerState
+from common.say import Say
 from common.storage.disk import when_there_is_room
 from strategies.flower.exchange import Questions
 from strategies.flower.meter import Meter
-from strategies.flower.roster import Roster, Say, short
+from strategies.flower.roster import Roster, short
 from strategies.flower.terms import Terms
 
 RETURN_SECONDS = 60.0  # a client that lost the server tries again in less

@@ -6,7 +6,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from common.messages.pieces import payload_bytes
-from common.rounds.account import Bytes, Purpose, RoundAccount
+from common.rounds.account import Purpose, RoundAccount, Spent
 from strategies.flower.prompt_grid import MessageBytes, traffic_of
 
 
@@ -46,6 +46,6 @@ class Meter:
             spent.message_up += since.up
         return since
 
-    def _spent(self, purpose: Purpose) -> Bytes:
+    def _spent(self, purpose: Purpose) -> Spent:
         assert self.account is not None, "a round is under way"
         return self.account.bytes_for(purpose)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import NOTICE, pack_notice, unpack_introduction
+from common.say import Say
 from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers
 SECONDS_BETWEEN_SECOND_LOOKS = 10.0  # after who was left out
 LONGEST_REASON = 300  # characters of what a client says of itself
-
-Say = Callable[[str], None]
 
 
 def short(text: str | None) -> str:
