@@ -14,7 +14,7 @@ from bench import codec, durable, federation, simulator, topk, vectors
 from common.errors import UserError
 from common.learning.data import DataFolder
 from common.messages.flower import quiet_flower
-from common.program.memory import keep_freed_memory
+from common.program.malloc import keep_freed_memory
 
 WIDTH = 110  # so that no name is broken, also where this is written to a file
 

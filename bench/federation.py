@@ -22,8 +22,8 @@ from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
 from common.messages.messages import Run, pack_run
-from common.program.memory import keep_freed_memory
-from server.deploy.local import leaving
+from common.program.malloc import keep_freed_memory
+from server.deploy.local_clients import leaving
 from server.link.fleet import Fleet
 from server.runs.run_folder import RunFolder
 from tests.harness.witness import Witness

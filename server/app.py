@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from logging import INFO
+import logging
 from pathlib import Path
 
 import torch
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
-from flwr.supercore import log
 
 from common.messages.messages import unpack_run
 from common.rounds.records import RoundRecord
@@ -18,6 +17,7 @@ from server.runs.run_folder import RunFolder
 from strategies.flower.terms import Terms
 
 app = ServerApp()
+log = logging.getLogger("flwr")  # which a SuperLink shows
 
 
 @app.main()
@@ -29,8 +29,8 @@ def main(grid: Grid, context: Context) -> None:
     folder = RunFolder.create(Path(output) if output else None, experiment, problem.data_name)
 
     def show(record: RoundRecord) -> None:
-        log(INFO, "round %d of %d: %s", record.round, experiment.rounds, record.metrics)
+        log.info("round %d of %d: %s", record.round, experiment.rounds, record.metrics)
 
-    recorder = Recorder(folder, experiment, show=show, say=lambda text: log(INFO, text))
+    recorder = Recorder(folder, experiment, show=show, say=log.info)
     Federation(experiment, problem, Terms(), recorder).run(grid)
-    log(INFO, "results: %s", folder.path.resolve())
+    log.info("results: %s", folder.path.resolve())

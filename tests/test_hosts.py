@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from server.deploy.local import leaving
+from server.deploy.local_clients import leaving
 from server.runs.run_folder import RunFolder
 from tests.harness.namespaces import Network, needs_namespaces, network
 from tests.harness.processes import lines_in, wait_until

@@ -18,7 +18,7 @@ from client.__main__ import app as client_app
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from server.__main__ import app as server_app
-from server.deploy.local import leaving, local_clients
+from server.deploy.local_clients import leaving, local_clients
 from server.link.fleet import Fleet
 from server.runs import run_folder
 from server.runs.run_folder import RunFolder

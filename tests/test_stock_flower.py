@@ -15,7 +15,7 @@ import pytest
 from safetensors.torch import load_file
 
 from common.experiment.files import load_experiment
-from server.deploy.local import leaving
+from server.deploy.local_clients import leaving
 from server.link.fleet import Fleet
 from server.simulation.simulation import Simulation
 from tests.harness.processes import client_process, deploy, free_port, wait_until

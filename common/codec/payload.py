@@ -1,6 +1,6 @@
 """The vectors of one message <-> bytes: what goes down to a client, what comes up from it.
 
-Four varints give the lengths of four encoded vectors (codec.py), which follow in this order: the model, the control of
+Four varints give the lengths of four encoded vectors (vector.py), which follow in this order: the model, the control of
 Scaffold, the BatchNorm statistics, and the average of an older round for a client that missed some. Length 0 means
 that there is none.
 """

@@ -1,4 +1,4 @@
-"""Which entries of a vector are not zero: places <-> bytes, in three ways. The layout is in codec.py."""
+"""Which entries of a vector are not zero: places <-> bytes, in three ways. The layout is in vector.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values <-> bytes: as they are, or their upper bytes apart and Huffman-coded. The layout is in codec.py.
+"""Values <-> bytes: as they are, or their upper bytes apart and Huffman-coded. The layout is in vector.py.
 
 Signs and exponents of a model's weights take few different values, the lower halves of mantissas look random.
 """

@@ -10,7 +10,7 @@ import typer
 
 from common.errors import UserError
 from common.messages.flower import APP_VERSION, quiet_flower
-from common.program.memory import keep_freed_memory
+from common.program.malloc import keep_freed_memory
 
 
 def run_program(app: Callable[[], object]) -> None:

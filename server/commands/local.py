@@ -37,7 +37,7 @@ def local(
     import torch
 
     from server.commands.deployed import run_deployed
-    from server.deploy.local import arguments_of_clients, local_clients
+    from server.deploy.local_clients import arguments_of_clients, local_clients
     from server.link.fleet import Fleet
 
     with which.opened(guard, terminal.say, simulated=False) as run, Fleet("127.0.0.1:0") as fleet:

@@ -1,7 +1,8 @@
-"""Who is a member of the federation, and what keeps the members' control variates at a sum of zero.
+"""Who is a member of the federation, and what brings the sum of the members' control variates back to zero.
 
-The roster says who is here, the ledger who was counted when. Who was away for too long, or has lost its control, is
-given up; the others then show their controls once, and the mean is taken from each of them. An audit shows the sum.
+The ledger keeps that sum while members miss rounds; the roster says who is here. Who was away for too long, or has lost
+its control, is given up; the others then show their controls once, and the mean is taken from each of them. An audit
+shows the sum.
 """
 
 from __future__ import annotations

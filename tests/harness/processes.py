@@ -14,7 +14,7 @@ from uuid import uuid4
 from common.experiment.experiment import Experiment
 from common.messages.messages import Run, pack_run
 from common.rounds.records import RoundRecord
-from server.deploy.local import leaving
+from server.deploy.local_clients import leaving
 from server.link.fleet import Fleet
 from strategies.flower.terms import Terms
 from tests.harness.witness import Witness

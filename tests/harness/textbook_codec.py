@@ -1,4 +1,4 @@
-"""A decoder written from the documentation in common/codec.py alone: slow, trusting, without numpy."""
+"""A decoder written from the documentation in common/codec/vector.py alone: slow, trusting, without numpy."""
 
 from __future__ import annotations
 
