@@ -71,7 +71,8 @@ def outcome(trial: Trial, checkout: Path, folder: Path) -> tuple[str, list[dict[
         if trial.killed:
             _run_and_kill(command, checkout, output / "rounds.jsonl", log.fileno())
             command = [sys.executable, "-m", "server", trial.arguments[0], "--resume", str(output)]
-        subprocess.run(command, cwd=checkout, stdout=log, stderr=log, check=True, timeout=900)  # noqa: S603
+        environment = _environment(checkout)
+        subprocess.run(command, cwd=checkout, env=environment, stdout=log, stderr=log, check=True, timeout=900)  # noqa: S603
     digest = hashlib.sha256()
     for _, tensor in sorted(load_file(output / "model.safetensors").items()):
         digest.update(tensor.numpy().tobytes())
@@ -80,11 +81,16 @@ def outcome(trial: Trial, checkout: Path, folder: Path) -> tuple[str, list[dict[
 
 
 def _run_and_kill(command: list[str], checkout: Path, rounds: Path, log: int) -> None:
-    process = subprocess.Popen(command, cwd=checkout, stdout=log, stderr=log)  # noqa: S603
+    process = subprocess.Popen(command, cwd=checkout, env=_environment(checkout), stdout=log, stderr=log)  # noqa: S603
     while process.poll() is None and not (rounds.exists() and rounds.read_text().count("\n") > KILLED_AFTER_ROUNDS):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
+
+
+def _environment(checkout: Path) -> dict[str, str]:
+    """Return an environment in which that checkout's code is found first, by the processes that it starts too."""
+    return {**os.environ, "PYTHONPATH": str(checkout)}
 
 
 def _without_measured(value: Any) -> Any:  # noqa: ANN401
