@@ -22,7 +22,7 @@ from common.program import start
 from common.rounds.algorithm import Algorithm
 from server.__main__ import app
 from server.deploy.guard import Guard
-from server.research.reproduce import ALL, studies
+from server.research.studies import names_of
 from tests.harness import small_data
 
 RUNS = ("sparse", "dense")
@@ -231,6 +231,8 @@ def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.M
         ("server", ["simulate", "digits", "--outptu", "x"], 2, "--output"),
         ("server", ["simulate", "digts"], 2, "the nearest is 'digits'"),
         ("server", ["compare", "digts"], 2, "the nearest is 'digits'"),
+        ("server", ["tune", "femnist", "fedagv"], 2, "unknown algorithm 'fedagv'; the nearest is 'fedavg'"),
+        ("server", ["reproduce", "table-1"], 2, "there is no study 'table-1'"),
         ("server", ["run", "digits", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("server", ["local", "--resume", "/nowhere"], 2, "there is no run"),
         ("client", ["--help"], 0, "data that never leaves this machine"),
@@ -294,7 +296,7 @@ def test_list_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
     listed = dict(line.split(": ") for line in capsys.readouterr().out.splitlines())
     assert listed["algorithms"].split(", ") == NAMES
     assert listed["tasks"].split(", ") == plugins.available(Task.plugin_package)
-    assert listed["studies"].split(", ") == list(studies(ALL))
+    assert listed["studies"].split(", ") == names_of()
     assert {"digits", "blogfeedback", "femnist", "cifar10"} <= set(listed["experiments"].split(", "))
 
 

@@ -16,8 +16,9 @@ import pytest
 from common.errors import UserError
 from server.research.code_version import code_digest
 from server.research.outcome import Outcome
-from server.research.reproduce import ALL, keep, reproduce_studies, studies
+from server.research.reproduce import keep, reproduce_studies, studies
 from server.research.statistics import mean_and_error
+from server.research.studies import names_of
 from server.research.study import (
     Cell,
     Effort,
@@ -35,7 +36,7 @@ from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy,
 from tests.harness.processes import proxskip_server, wait_until
 from tests.harness.small_data import write_femnist
 
-NAMES = list(studies(ALL))
+NAMES = names_of()
 SHORT = Effort(local_steps=12, seeds=2, evaluations=4)
 SMALL = ("clients=3", "task.validation_writers=1")
 METHODS = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import inspect
 import pkgutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +19,15 @@ def available(package: str) -> list[str]:
     """Return the names of all plug-ins in a package, which are its modules, without importing any."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.ispkg)
+
+
+def require_known(package: str, names: Sequence[str], what: str) -> None:
+    """Refuse names that nothing in a package has, without importing any of it; a user's own are looked for later."""
+    known = available(package)
+    for name in names:
+        if ":" not in name and name not in known:
+            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+            raise UserError(f"unknown {what} {name!r}; the nearest is {nearest!r}; known: {', '.join(known)}")
 
 
 def find(package: str, name: str, base: type) -> type[Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.errors import DivergedError, UserError
+from common.experiment import plugins
 from common.experiment.shipped import experiment_path
 from common.rounds.records import RoundRecord
 from server.commands import options
@@ -32,8 +33,8 @@ def compare(
     EXPERIMENT is a shipped one (see `proxskip-server list`) or the path of a YAML file.
     """
     experiment_path(experiment)
+    plugins.require_known("strategies", algorithms or [], "algorithm")
 
-    from common.experiment import plugins
     from common.experiment.files import load_experiment
     from common.learning.data import DataFolder
     from common.program.device import choose_device

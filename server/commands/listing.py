@@ -6,15 +6,15 @@ import typer
 
 from common.experiment.plugins import available
 from common.experiment.shipped import shipped_experiments
+from server.research.studies import names_of
 
 
 def listing() -> None:
     """List the experiments, algorithms, tasks and studies that are at hand."""
-    studies = [name.replace("_", "-") for name in available("server.research.studies")]
     for kind, names in (
         ("experiments", shipped_experiments()),
         ("algorithms", available("strategies")),
         ("tasks", available("common.tasks")),
-        ("studies", studies),
+        ("studies", names_of()),
     ):
         typer.echo(f"{kind}: {', '.join(names)}")

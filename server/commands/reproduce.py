@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from server.commands import options
+from server.research.studies import names_of
 
 
 def reproduce(
@@ -22,6 +23,8 @@ def reproduce(
     so that the same command goes on where it was interrupted; those that another version of the code has made are done
     again.
     """
+    names_of(name)  # refused at once where there is no such study
+
     from server.research import reproduce as studying
     from server.runs.report import require_figures
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from common.experiment import plugins
 from common.experiment.shipped import experiment_path
 from server.commands import options
 
@@ -30,8 +31,8 @@ def tune(
     goes on where it was when it is called again with the same --output.
     """
     experiment_path(experiment)
+    plugins.require_known("strategies", algorithms or [], "algorithm")
 
-    from common.experiment import plugins
     from common.experiment.files import load_experiment
     from common.rounds.algorithm import Algorithm
     from server.research.tuning import Search, Span, Trial, best_of, search, write_tuned

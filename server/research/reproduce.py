@@ -8,27 +8,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from common.errors import UserError
-from common.experiment import plugins
 from common.say import Say
 from common.storage.disk import writing
 from server.research.batch import on_all_cores
 from server.research.code_version import code_digest
 from server.research.outcome import Outcome, outcome_of
+from server.research.studies import names_of
 from server.research.study import Effort, Study, StudyRun
 from server.research.study_figures import draw_study
-
-PACKAGE = "server.research.studies"
-ALL = "all"
 
 
 def studies(name: str) -> dict[str, Study]:
     """Return the studies of a name: one, or all of them."""
-    known = [found.replace("_", "-") for found in plugins.available(PACKAGE)]
-    if name != ALL and name not in known:
-        raise UserError(f"there is no study {name!r}; known: {', '.join(known)}, or {ALL}")
-    chosen = known if name == ALL else [name]
-    return {one: importlib.import_module(f"{PACKAGE}.{one.replace('-', '_')}").STUDY for one in chosen}
+    package = names_of.__module__
+    return {one: importlib.import_module(f"{package}.{one.replace('-', '_')}").STUDY for one in names_of(name)}
 
 
 def reproduce_studies(

@@ -1,1 +1,16 @@
 """The studies of the paper's results: one file each, found by its name."""
+
+from __future__ import annotations
+
+from common.errors import UserError
+from common.experiment.plugins import available
+
+ALL = "all"
+
+
+def names_of(study: str = ALL) -> list[str]:
+    """Return the names of the studies that a name stands for: one, or all of them."""
+    known = [found.replace("_", "-") for found in available(__name__)]
+    if study != ALL and study not in known:
+        raise UserError(f"there is no study {study!r}; known: {', '.join(known)}, or {ALL}")
+    return known if study == ALL else [study]
