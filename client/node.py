@@ -2,7 +2,7 @@
 
 To the server it is a SuperNode, with three differences. It keeps data, model and control variate in memory between
 messages. It runs only the code that is installed on its own machine, never what a server ships. And where the server
-is ours, a message comes and goes with its content, in one request each or in pieces of a few MB, instead of in one
+is ours, a message comes and goes with its content, in one request each or in pieces of 1 MB, instead of in one
 request for each of its objects.
 """
 

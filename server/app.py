@@ -26,11 +26,12 @@ def main(grid: Grid, context: Context) -> None:
     experiment = unpack_run(context.run_config, context.run_id).experiment
     problem = experiment.load_for_server(None, torch.device("cpu"))
     output = str(context.run_config.get("output") or "")
-    folder = RunFolder.create(Path(output) if output else None, experiment, problem.data_name)
 
     def show(record: RoundRecord) -> None:
         log.info("round %d of %d: %s", record.round, experiment.rounds, record.metrics)
 
-    recorder = Recorder(folder, experiment, show=show, say=log.info)
-    Federation(experiment, problem, Terms(), recorder).run(grid)
+    with RunFolder.reserved(Path(output) if output else None, experiment.name) as folder:
+        folder.begin(experiment, problem.data_name)
+        recorder = Recorder(folder, experiment, show=show, say=log.info)
+        Federation(experiment, problem, Terms(), recorder).run(grid)
     log.info("results: %s", folder.path.resolve())

@@ -28,6 +28,7 @@ class ProxSkip(Algorithm, dense=True):
 
     default_schedule: ClassVar[ScheduleKind] = "coin"
     has_control: ClassVar[bool] = True
+    closes_with_average: ClassVar[bool] = True
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient less h_i."""

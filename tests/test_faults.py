@@ -115,6 +115,24 @@ def test_a_client_gone_for_good_is_given_up_and_comes_back_as_a_new_one(name: st
     assert sum("client-1 was not counted in 3 rounds" in text for text in trial.said) == 1
 
 
+def test_a_re_centring_and_new_members_are_owed_nothing(tmp_path: Path) -> None:
+    """What rounding took from earlier means was owed to a sum that is no more."""
+    seen: list[bool] = []
+
+    def lose_it(trial: Trial) -> None:
+        assert trial.strategy.checkpoint.rounded_off is not None
+        shutil.rmtree(tmp_path)
+        trial.clients[VICTIM].kill()
+
+    class Watched(Trial):
+        def on_recentring(self, checkpoint: Checkpoint) -> None:
+            seen.append(checkpoint.rounded_off is None)
+            super().on_recentring(checkpoint)
+
+    Watched(experiment_of(rounds=6), tmp_path, after={3: lose_it}).go()
+    assert seen == [True]
+
+
 def test_a_client_that_is_back_in_time_settles_its_old_upload(tmp_path: Path) -> None:
     def leave(trial: Trial) -> None:
         del trial.grid.clients[VICTIM]
@@ -219,6 +237,10 @@ def test_under_flowers_own_start_a_round_that_is_lost_is_left_out_and_the_sum_st
 
     stock = Trial(experiment_of(), tmp_path, fate)
     Strategy.start(stock.strategy, stock.grid, stock.strategy.initial_arrays, num_rounds=12)
+    (third, fifth) = (record.payload_bytes_up or 0 for record in stock.records if record.round in (3, 5))
+    (down, down_twice) = (record.payload_bytes_down or 0 for record in stock.records if record.round in (3, 5))
+    assert fifth == third
+    assert down_twice > 1.5 * down  # what was sent for round 4 is not forgotten
     assert [record.round for record in stock.records] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     assert len(stock.audits) == 11
     assert max(stock.audits) < 1e-5

@@ -201,6 +201,17 @@ def test_a_client_process_that_ends_is_told_of_and_ends_what_needs_it(tmp_path: 
     assert "numbered from 0 to 1" in first
 
 
+def test_a_client_that_cannot_be_started_is_what_is_told(tmp_path: Path) -> None:
+    """Not those that were, and are then told to leave."""
+    (tmp_path / "client-1.log").mkdir()
+    arguments = {f"client-{index}": ["--partition", f"{index}/3"] for index in range(3)}
+    with (
+        pytest.raises(UserError, match=r"cannot write .*client-1\.log"),
+        local_clients(f"127.0.0.1:{free_port()}", arguments, needed=3, folder=tmp_path, say=lambda _: None),
+    ):
+        pass
+
+
 def test_a_command_without_a_guard_ends_at_sigterm(tmp_path: Path) -> None:
     arguments = ("compare", "digits", "fedavg", "--set", "rounds=100000", "--output", "all")
     with server_process(*arguments, cwd=tmp_path, log=tmp_path / "log") as server:

@@ -68,11 +68,11 @@ def test_what_is_a_clients_is_a_mean_over_all_of_them() -> None:
     """Two of four clients send 3 and 1 values of 8: 32 bits for a client, though those counted have sent 64."""
     model = torch.tensor([1.0, 0, 0, 0, 0, 0, 0, 0])
     account = RoundAccount(EXPERIMENT.plan(2), model, clients=4)
-    spent = account.bytes_for("train")
+    spent = account.spent_on("train")
     spent.payload_up.update({"a": 30, "b": 10})
     spent.payload_down.update({"a": 5, "b": 5})
     spent.message_up += 50
-    account.bytes_for("audit").payload_up["a"] += 7
+    account.spent_on("audit").payload_up["a"] += 7
     record = account.record(
         bits_up_before=100.0, values={"a": 3, "b": 1}, model_values=4, control_sum_norm=None, metrics={"m": 1.0}
     )
@@ -94,6 +94,54 @@ def grid_without(lost: int | None = None) -> LoopbackGrid:
         return Fate.LOST if trains and message.metadata.dst_node_id == lost else Fate.ANSWERED
 
     return LoopbackGrid(clients, fate)
+
+
+class CountingGrid(LoopbackGrid):
+    """A grid that knows its bytes, as our own link does: 1000 down and 10 up for an order, 1 down for anything else."""
+
+    down = up = 0
+
+    def wait_for_reply(self, seconds: float) -> None:
+        raise AssertionError("answers are here at once")
+
+    def forget(self, message_ids: set[str]) -> None:
+        assert not message_ids
+
+    def redirect(self, message_id: str, node_id: int) -> None: ...
+
+    def limit_replies(self, largest_bytes: int) -> None: ...
+
+    def registered_name(self, node_id: int) -> str | None:
+        return None
+
+    def traffic_bytes(self) -> tuple[int, int]:
+        return self.down, self.up
+
+    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
+        return {1: (self.down // CLIENTS, self.up // CLIENTS)}
+
+    def _deliver(self, message: Message) -> str:
+        trains = message.metadata.message_type == MessageType.TRAIN
+        self.down, self.up = self.down + (1000 if trains else 1), self.up + (10 if trains else 0)
+        return super()._deliver(message)
+
+
+def test_all_attempts_at_a_round_are_counted_as_its_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("strategies.flower.strategy.FIRST_PAUSE_SECONDS", 0.0)
+    lost = iter([True])
+
+    def fate(message: Message) -> Fate:
+        of_round_two = message.metadata.message_type == MessageType.TRAIN and message.metadata.group_id == "2"
+        return Fate.LOST if of_round_two and next(lost, False) else Fate.ANSWERED
+
+    grid = CountingGrid(grid_without().clients, fate)
+    first, second, third = Witness(EXPERIMENT).run(grid).records
+    assert (first.message_bytes_down, first.message_bytes_up) == (1000 * CLIENTS, 10 * CLIENTS)
+    assert first.traffic_beside_training == {"join": Traffic(message_bytes_down=CLIENTS)}
+    assert (second.message_bytes_down, second.message_bytes_up) == (2 * 1000 * CLIENTS, 2 * 10 * CLIENTS)
+    assert second.traffic_by_client["client-0"].message_bytes_down == 2000
+    assert not second.traffic_beside_training
+    assert third.message_bytes_down == 1000 * CLIENTS
 
 
 def test_bits_are_counted_alike_deployed_and_simulated_also_where_a_client_is_away() -> None:

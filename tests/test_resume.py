@@ -140,6 +140,31 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     assert (found.off_centre, found.recentrings, found.awaiting) == (True, 2, frozenset({"b"}))
 
 
+def test_rounds_that_were_left_out_or_lost_are_no_reason_to_repeat_others(tmp_path: Path) -> None:
+    """Lines are told by their rounds, not by their number: after a failure of the power some may be missing."""
+    experiment = experiment_of()
+    records = list(Simulation(experiment, load(experiment), CPU).rounds())
+    folder = RunFolder.create(tmp_path / "run", experiment, "digits")
+    for record in (records[0], records[2], records[3]):
+        folder.add_round(record)
+    with (folder.path / "rounds.jsonl").open("a") as file:
+        file.write('{"round": 5, "local_st')
+    folder.go_back_to(records[3])
+    assert [record.round for record in folder.rounds()] == [1, 3, 4]
+    folder.go_back_to(records[5])
+    assert [record.round for record in folder.rounds()] == [1, 3, 4, 6]
+    folder.go_back_to(None)
+    assert not folder.rounds()
+
+
+def test_a_folder_with_an_experiment_of_the_users_is_not_written_over(tmp_path: Path) -> None:
+    own = tmp_path / "experiment.yaml"
+    own.write_text("# by hand\nname: mine\n")
+    with pytest.raises(UserError, match=r"holds an experiment\.yaml that is no run's"):
+        RunFolder.create(tmp_path, experiment_of(), "digits")
+    assert own.read_text() == "# by hand\nname: mine\n"
+
+
 def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None:
     checkpoint = Checkpoint(round=0, state=ServerState(model=torch.ones(2)))
     Journal(tmp_path, experiment_of("fedavg")).write(JournalEntry(run="r", checkpoint=checkpoint, record=None))

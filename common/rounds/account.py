@@ -26,6 +26,13 @@ class Spent:
     message_up: int = 0
     message_down: int = 0
 
+    def add(self, other: Spent) -> None:
+        """Count what was spent elsewhere too."""
+        self.payload_up.update(other.payload_up)
+        self.payload_down.update(other.payload_down)
+        self.message_up += other.message_up
+        self.message_down += other.message_down
+
     def traffic(self) -> Traffic:
         """Return the sums over all clients."""
         return Traffic(
@@ -41,17 +48,27 @@ class RoundAccount:
 
     def __init__(self, plan: RoundPlan, model: Tensor, clients: int) -> None:
         self.plan = plan
-        self.message_bytes_by_client: dict[str, tuple[int, int]] = {}  # for training: down, up
+        self._message_bytes_by_client: dict[str, tuple[int, int]] = {}  # for training: down, up
         self._clients = clients
         self._size = model.shape[-1]
         self._density_down = density_of(model).item()
-        self._bytes: dict[Purpose, Spent] = {}
+        self._spent: dict[Purpose, Spent] = {}
         self._started = time.perf_counter()
         self._seconds = 0.0
 
-    def bytes_for(self, purpose: Purpose) -> Spent:
+    def spent_on(self, purpose: Purpose) -> Spent:
         """Return what was sent for a purpose so far, to be added to."""
-        return self._bytes.setdefault(purpose, Spent())
+        return self._spent.setdefault(purpose, Spent())
+
+    def add_messages_of(self, client: str, down: int, up: int) -> None:
+        """Count what messages of a client's training took."""
+        down_so_far, up_so_far = self._message_bytes_by_client.get(client, (0, 0))
+        self._message_bytes_by_client[client] = (down_so_far + down, up_so_far + up)
+
+    def take_over(self, left_out: RoundAccount) -> None:
+        """Count what was spent on a round of which nothing came."""
+        for purpose, spent in left_out._spent.items():
+            self.spent_on(purpose).add(spent)
 
     def end_training(self) -> None:
         """Stop the clock: what follows is evaluation."""
@@ -70,7 +87,7 @@ class RoundAccount:
         seconds_by_phase: Mapping[str, float] | None = None,
     ) -> RoundRecord:
         """Return the round's record; `values` says who was counted, and how many values each had uploaded."""
-        train = self.bytes_for("train").traffic()
+        train = self.spent_on("train").traffic()
         return RoundRecord(
             round=self.plan.round,
             local_steps=self.plan.local_steps,
@@ -88,7 +105,7 @@ class RoundAccount:
             message_bytes_up=train.message_bytes_up,
             message_bytes_down=train.message_bytes_down,
             traffic_beside_training={
-                purpose: spent.traffic() for purpose, spent in sorted(self._bytes.items()) if purpose != "train"
+                purpose: spent.traffic() for purpose, spent in sorted(self._spent.items()) if purpose != "train"
             },
             traffic_by_client={name: self._traffic_of(name, count) for name, count in values.items()},
             memory_by_client=dict(memory or {}),
@@ -96,8 +113,8 @@ class RoundAccount:
         )
 
     def _traffic_of(self, name: str, values: int) -> ClientTraffic:
-        train = self.bytes_for("train")
-        down, up = self.message_bytes_by_client.get(name, (None, None))
+        train = self.spent_on("train")
+        down, up = self._message_bytes_by_client.get(name, (None, None))
         return ClientTraffic(
             paper_bits_up=BITS_A_VALUE * values,
             payload_bytes_up=train.payload_up.get(name),

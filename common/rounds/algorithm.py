@@ -49,6 +49,7 @@ class Algorithm(ABC):
     plugin_package: ClassVar[str] = "strategies"
     default_schedule: ClassVar[ScheduleKind]
     has_control: ClassVar[bool] = False
+    closes_with_average: ClassVar[bool] = False  # its controls: what rounding takes from a mean then counts
     uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
     is_dense: ClassVar[bool]
 
@@ -150,5 +151,5 @@ def server_round(
 ) -> tuple[ServerState, Remainder | None]:
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
-    rest = Remainder(before.state.model.shape[-1]) if algorithm.has_control else None
+    rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
     return algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation), rest

@@ -75,7 +75,7 @@ class Checkpoint:
     state: ServerState
     ledger: Ledger = field(default_factory=Ledger)
     bits_up: float = 0.0
-    rounded_off: Remainder | None = None  # from the means so far, where there are control variates that count on them
+    rounded_off: Remainder | None = None  # from the means so far, where control variates are closed with these
 
 
 def _still_open(members: Mapping[str, int], averages: Mapping[int, Tensor]) -> dict[int, Tensor]:

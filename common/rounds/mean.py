@@ -66,7 +66,6 @@ class RunningMean:
         self._largest_norm = largest_norm
         self.clients = 0
         self.model_values = 0  # nonzero values that were uploaded, of models
-        self.values = 0  # and altogether, as the paper counts them
         self._dtype: type[np.floating[Any]] = np.float32
         self._sums: dict[str, ExactSum] = {}
 
@@ -82,9 +81,7 @@ class RunningMean:
             values = self._add_blocks(upload)
             self.clients += 1
         self.model_values += values["model"]
-        counted = values["model"] + values.get("control_change", 0)
-        self.values += counted
-        return counted
+        return values["model"] + values.get("control_change", 0)
 
     def mean(self, carried: Remainder | None = None, rest: Remainder | None = None) -> Upload:
         """Return the mean of what was added; the sums are used up by it.

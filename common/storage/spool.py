@@ -34,8 +34,8 @@ class Spool:
             weakref.finalize(self, file.close)
             self._descriptor = file.fileno()
             os.truncate(self._descriptor, size)
-            if reserve and hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self._descriptor, 0, size)
+            if reserve:
+                _reserve(self._descriptor, size)
 
     def __len__(self) -> int:
         return self._size
@@ -56,6 +56,14 @@ class Spool:
         """Return the bytes as memory, of which there is as much as was read."""
         with _refusals():
             return mmap.mmap(self._descriptor, self._size)
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    for start in range(0, size, PIECE_BYTES):  # macOS
+        os.pwrite(descriptor, bytes(min(PIECE_BYTES, size - start)), start)
 
 
 def spooled(parts: Iterable[bytes | memoryview], size: int) -> Spool:

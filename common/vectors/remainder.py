@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.storage.spool import PIECE_BYTES, Spool
+from common.vectors.entries import BLOCK
 
 _ITEM_BYTES = 4
 
@@ -26,7 +27,8 @@ class Remainder:
     def of(cls, values: Tensor) -> Remainder:
         """Return what a file has kept."""
         remainder = cls(len(values))
-        remainder.write(0, values.numpy())
+        for start in range(0, len(values), BLOCK):
+            remainder.write(start, values[start : start + BLOCK].numpy())
         return remainder
 
     def read(self, start: int, end: int) -> NDArray[np.float64]:
@@ -36,7 +38,7 @@ class Remainder:
 
     def write(self, start: int, values: NDArray[Any]) -> None:
         """Put in a block."""
-        data = values.astype(np.float32).tobytes()
+        data = values.astype(np.float32, copy=False).tobytes()
         if isinstance(self._bytes, Spool):
             self._bytes.write(start * _ITEM_BYTES, data)
         else:

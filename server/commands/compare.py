@@ -44,7 +44,7 @@ def compare(
 
     require_figures()
     terminal = Terminal()
-    names = algorithms or plugins.available(Algorithm.plugin_package)
+    names = list(dict.fromkeys(algorithms or plugins.available(Algorithm.plugin_package)))
     chosen = {name: load_experiment(experiment, [*(settings or []), f"algorithm.name={name}"]) for name in names}
     source, clients_device = DataFolder.choose(data), choose_device(device)
     first = chosen[names[0]]

@@ -17,7 +17,8 @@ def report(
 
     require_figures()
     terminal = Terminal()
-    records = {path.name: RunFolder(path).rounds() for path in runs}
+    names = [path.name for path in runs]
+    records = {path.name if names.count(path.name) == 1 else str(path): RunFolder(path).rounds() for path in runs}
     metric = common_metric(records)
     as_sent = all_encoded(records) and not paper_bits
     terminal.print(comparison_table(records, metric, as_sent=as_sent))

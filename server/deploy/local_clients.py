@@ -18,8 +18,10 @@ from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, files_of_clients
 from common.say import Say
+from common.storage.disk import writing
 
 LEAVE_SECONDS = 8.0
+SECONDS_BETWEEN_ALARMS = 1.0
 ALARM = signal.SIGUSR1  # ends what the main thread waits for as Ctrl-C does, which a shell may have turned off
 
 
@@ -41,29 +43,32 @@ class _Watch:
         self._needed = needed
         self._say = say
         self._changing = threading.Lock()
-        self._over = False
+        self._ended = threading.Event()
         self.failure = ""
 
-    def over(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
+    def start(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
         """Wait for a process in a thread of its own."""
         threading.Thread(target=self._wait, args=(name, process, log_file), daemon=True).start()
 
     def end(self) -> None:
         """Hear no more: from now on clients are told to leave."""
         with self._changing:
-            self._over = True
+            self._ended.set()
 
     def _wait(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
         ending = f"the process of {name} {_how_it_ended(process.wait(), log_file)}"
         with self._changing:
-            if self._over:
+            if self._ended.is_set():
                 return
             self._left -= 1
             if self._left >= self._needed or self.failure:
                 self._say(ending)
                 return
             self.failure = f"{ending} ({self._left} of {self._clients} are left, a round needs {self._needed})"
+        while True:  # again: an interrupt that falls into a finalizer is swallowed
             signal.pthread_kill(threading.main_thread().ident or 0, ALARM)
+            if self._ended.wait(SECONDS_BETWEEN_ALARMS):
+                return
 
 
 @contextmanager
@@ -82,13 +87,13 @@ def local_clients(
         with ExitStack() as stack:
             threads = max(1, (os.cpu_count() or 1) // len(arguments))
             processes = []
-            for index, (name, own) in enumerate(arguments.items()):
-                options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
-                log_file = folder / f"{name}.log"
-                process = stack.enter_context(_client(address, options, log_file))
-                processes.append(process)
-                watch.over(name, process, log_file)
             try:
+                for index, (name, own) in enumerate(arguments.items()):
+                    options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
+                    log_file = folder / f"{name}.log"
+                    process = stack.enter_context(_client(address, options, log_file))
+                    processes.append(process)
+                    watch.start(name, process, log_file)
                 yield
             finally:
                 watch.end()
@@ -115,8 +120,10 @@ def _how_it_ended(code: int, log_file: Path) -> str:
 def _client(address: str, options: Sequence[str], log_file: Path) -> Iterator[subprocess.Popen[bytes]]:
     # -P: our package is meant, not a folder `client` of the user's where this program was started.
     command = [sys.executable, "-P", "-m", "client", "join", address, "--insecure", "--leave-with-parent", *options]
+    with writing(log_file):
+        opened = log_file.open("ab")
     with (
-        log_file.open("ab") as log,
+        opened as log,
         # Our end of the pipe closes with this process, even when it is killed: then the client leaves.
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,  # noqa: S603 - our own
         leaving(process),

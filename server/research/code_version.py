@@ -23,7 +23,7 @@ DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_digest(root: Path = ROOT) -> str:
-    """Return the digest of the code that computes runs; another version of Python is other code, too."""
+    """Return the digest of the code that computes runs; a Python that writes its syntax otherwise is other code."""
     digest = hashlib.sha256()
     for path in computing_files(root):
         digest.update(f"{path.relative_to(root).as_posix()}: {_meaning(path)}\n".encode())

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from common.say import Say
 from common.storage.disk import writing
@@ -77,20 +78,20 @@ def _run_all(
     if others := sum(code != ours for _, code, _ in kept):
         what_now = "they are taken as they are" if any_code else "they are run again; --any-code takes them as they are"
         say(f"{others} of {len(kept)} runs in {folder} were made by another version of the code: {what_now}")
-    found = {run: outcome for run, code, outcome in kept if any_code or code == ours}
+    found = {run: Outcome(**outcome) for run, code, outcome in kept if any_code or code == ours}
     yield from found.items()
     for run, outcome in on_all_cores(outcome_of, [run for run in runs if run not in found], data):
         keep(run, ours, outcome, folder)
         yield run, outcome
 
 
-def _kept(runs: Sequence[StudyRun], folder: Path) -> Iterator[tuple[StudyRun, str | None, Outcome]]:
+def _kept(runs: Sequence[StudyRun], folder: Path) -> Iterator[tuple[StudyRun, str | None, dict[str, Any]]]:
     """Yield the runs that are on disk, each with the digest of the code that made it, if that is known."""
     for run in runs:
         path = folder / f"{run.name}.json"
         if path.exists():
             content = json.loads(path.read_text(encoding="utf-8"))
-            yield run, content.get("code"), Outcome(**content["outcome"])
+            yield run, content.get("code"), content["outcome"]
 
 
 def keep(run: StudyRun, code: str, outcome: Outcome, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the server must not forget: written after every round, before anything of the next one is sent.
+"""What the server must not forget: written after every round of a deployed run, before anything of the next is sent.
 
 A server that is killed at any moment goes on from here. Whatever it had done of the next round is done again, and comes
 out the same: plans are functions of the seed, and clients that were done with the round send the same bytes again.

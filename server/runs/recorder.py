@@ -40,7 +40,7 @@ class Recorder(Listener):
         self._folder = folder
         self._journal = Journal(folder.path, experiment)
         self._show = show
-        self._write_line = say
+        self._say = say
         self._seconds_between_entries = seconds_between_entries
         self._last_entry = time.monotonic()
         self._newest = resume_from.record if resume_from else None
@@ -65,7 +65,7 @@ class Recorder(Listener):
 
     def say(self, text: str) -> None:
         """Pass on what an operator should know."""
-        self._write_line(text)
+        self._say(text)
 
     def finish(self, model: ServerState) -> None:
         """Keep the final model: with it, the run is finished."""
@@ -73,5 +73,6 @@ class Recorder(Listener):
 
     def _write_journal(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
         entry = JournalEntry(run=self.run, checkpoint=checkpoint, record=self._newest, controls=controls)
+        self._folder.wait_for_disk()  # of the rounds before: the journal has the newest record only
         when_there_is_room(lambda: self._journal.write(entry), self.say)
         self._last_entry = time.monotonic()

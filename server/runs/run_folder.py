@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -20,6 +21,7 @@ if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed t
     from common.rounds.state import ServerState
 
 EXPERIMENT = "experiment.yaml"
+DATA = "# data: "  # how that file begins
 ROUNDS = "rounds.jsonl"
 MODEL = "model.safetensors"
 BUFFERS = "buffers.safetensors"
@@ -36,17 +38,19 @@ class RunFolder:
     @contextmanager
     def reserved(cls, given: Path | None, name: str) -> Iterator[RunFolder]:
         """Make and lock the folder that --output names, or the next free one; without a run in it, it goes again."""
-        with writing(given or next_free(Path("runs"), name)) as path:
-            made = [one for one in (path, *path.parents) if not one.exists()]
-            path.mkdir(parents=True, exist_ok=given is not None)
+        path, made = _made(given, name)
         folder = cls(path)
         with folder.locked():
             if folder.is_begun:
                 raise UserError(f"--output {path} already holds a run; name another folder or remove this one")
+            if folder.holds_another_experiment:
+                raise UserError(f"--output {path} holds an {EXPERIMENT} that is no run's; name another folder")
             try:
                 yield folder
             finally:
                 if not folder.is_begun:
+                    if made:
+                        folder.experiment_file.unlink(missing_ok=True)
                     _take_away(made)
 
     @classmethod
@@ -59,7 +63,7 @@ class RunFolder:
     def begin(self, experiment: Experiment, data_name: str) -> None:
         """Write down what the run is; from then on there is a run in this folder."""
         with writing(self.path) as path:
-            self.experiment_file.write_text(f"# data: {data_name}\n{experiment.to_yaml()}", encoding="utf-8")
+            self.experiment_file.write_text(f"{DATA}{data_name}\n{experiment.to_yaml()}", encoding="utf-8")
             (path / ROUNDS).touch()
 
     def experiment(self) -> Experiment:
@@ -79,6 +83,13 @@ class RunFolder:
         return (self.path / ROUNDS).is_file()
 
     @property
+    def holds_another_experiment(self) -> bool:
+        """Say whether an experiment lies here that no run has left: a user's own."""
+        return self.experiment_file.is_file() and not self.experiment_file.read_text("utf-8", "replace").startswith(
+            DATA
+        )
+
+    @property
     def is_finished(self) -> bool:
         """Say whether the final model is there."""
         return (self.path / MODEL).is_file()
@@ -94,6 +105,8 @@ class RunFolder:
                 if time.monotonic() > end:
                     raise UserError(f"{self.path}: another process is at work on this run")
                 time.sleep(0.1)
+            if not self.path.is_dir():
+                raise UserError(f"{self.path} was taken away by the process that had begun it; start again")
             yield
         finally:
             os.close(descriptor)
@@ -101,11 +114,17 @@ class RunFolder:
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
         with writing(self.path / ROUNDS) as path:
-            lines = path.read_text(encoding="utf-8").splitlines()[: last.round - 1] if last and path.exists() else []
-            draft = path.with_suffix(".new")
+            lines = path.read_text(encoding="utf-8").splitlines() if last and path.exists() else []
+            kept = [line for line in lines if last and 0 < _round_in(line) < last.round]
             newest = [last.to_json()] if last else []
-            draft.write_text("".join(f"{line}\n" for line in [*lines, *newest]), encoding="utf-8")
+            draft = path.with_suffix(".new")
+            draft.write_text("".join(f"{line}\n" for line in [*kept, *newest]), encoding="utf-8")
             draft.replace(path)
+
+    def wait_for_disk(self) -> None:
+        """Return when all rounds so far would survive a failure of the power."""
+        with writing(self.path / ROUNDS) as path, path.open("ab") as file:
+            os.fsync(file.fileno())
 
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
@@ -148,12 +167,31 @@ def _lock(descriptor: int) -> bool:
     return True
 
 
+def _made(given: Path | None, name: str) -> tuple[Path, list[Path]]:
+    """Return the folder that is given, or a free one, and all that had to be made for it, the innermost first."""
+    while True:
+        with writing(given or next_free(Path("runs"), name)) as path:
+            missing = [one for one in (path, *path.parents) if not one.exists()]
+            with suppress(FileExistsError):  # somebody else has just taken it
+                path.mkdir(parents=True, exist_ok=given is not None)
+                return path, missing
+            if given is not None:
+                raise UserError(f"--output {path} is a file; name a folder")
+
+
 def _take_away(made: Iterable[Path]) -> None:
     """Remove folders that we have made and that nothing was begun in, the innermost first."""
     for folder in made:
         with suppress(OSError):  # somebody else has put something there
-            (folder / EXPERIMENT).unlink(missing_ok=True)
             folder.rmdir()
+
+
+def _round_in(line: str) -> int:
+    """Return the number of a round from its line; 0 where that is torn."""
+    try:
+        return int(json.loads(line)["round"])
+    except (ValueError, TypeError, KeyError):
+        return 0
 
 
 def next_free(parent: Path, name: str) -> Path:

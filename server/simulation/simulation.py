@@ -174,8 +174,8 @@ class Simulation:
                 name = f"client-{present[len(values)]}"
                 values[name] = count
                 if payload_up is not None and payload_down is not None:
-                    account.bytes_for("train").payload_up[name] = payload_up
-                    account.bytes_for("train").payload_down[name] = payload_down
+                    account.spent_on("train").payload_up[name] = payload_up
+                    account.spent_on("train").payload_down[name] = payload_down
         share = len(present) / self.problem.clients
         state, rest = server_round(self.algorithm, plan, self.checkpoint, uploads, share)
         self.checkpoint = replace(self.checkpoint, round=plan.round, state=state, rounded_off=rest)

@@ -1,7 +1,8 @@
 """One method at several step sizes at once, as more rows of the same tensors.
 
 The clients' data are read once for all of them: on BlogFeedback a step takes less than half of the time it would alone.
-The algorithm's code is the simulator's; only the means are taken in double precision instead of exactly.
+The algorithm's code is the simulator's; only the means are taken in double precision instead of exactly, and what
+rounding takes from them is not carried over.
 """
 
 from __future__ import annotations

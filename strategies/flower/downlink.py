@@ -7,6 +7,7 @@ from dataclasses import replace
 from flwr.app import ArrayRecord, Message, MessageType
 from torch import Tensor
 
+from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.messages.messages import pack_order, pack_state, unpack_state
 from common.rounds.ledger import Checkpoint, Ledger
@@ -24,7 +25,7 @@ class Downlink:
         self._say = say
         self._shelf = Shelf()
         self._arrays: ArrayRecord | None = None
-        self.now = self._on_shelf(start)
+        self.now = when_there_is_room(lambda: self._on_shelf(start), say)
 
     @property
     def arrays(self) -> ArrayRecord:
@@ -36,8 +37,11 @@ class Downlink:
     def take(self, arrays: ArrayRecord) -> None:
         """Go on from arrays that are not ours, which Flower's `start` may be given."""
         if arrays is not self._arrays:
-            state = self._shelf.keep_state(unpack_state(arrays, self.now.state))
-            self.now, self._arrays = replace(self.now, state=state), arrays
+            if self.now.round:
+                raise UserError("a run that goes on starts from its own arrays: strategy.initial_arrays")
+            state = unpack_state(arrays, self.now.state)
+            self.advance(replace(self.now, state=state))
+            self._arrays = arrays
 
     def advance(self, after: Checkpoint) -> None:
         """Go on to the state after a round."""
@@ -45,7 +49,7 @@ class Downlink:
         self.now = replace(after, state=state)
         self._arrays = None  # the old ones are gone before there are new ones
 
-    def rest(self) -> None:
+    def let_go(self) -> None:
         """Let go of the memory in which the state was read: while uploads come in, nobody looks at it."""
         self._shelf.let_go()
 

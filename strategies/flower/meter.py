@@ -20,6 +20,8 @@ class Meter:
 
     def begin(self, grid: Grid, account: RoundAccount) -> None:
         """Put down from now on in the account of a new round."""
+        if self.account is not None:
+            account.take_over(self.account)
         self._grid, self.account = grid, account
 
     def end(self) -> None:
@@ -48,4 +50,4 @@ class Meter:
 
     def _spent(self, purpose: Purpose) -> Spent:
         assert self.account is not None, "a round is under way"
-        return self.account.bytes_for(purpose)
+        return self.account.spent_on(purpose)

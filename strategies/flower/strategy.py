@@ -1,4 +1,4 @@
-"""The Flower strategy that runs any of the algorithms in this package.
+"""The Flower strategy that runs any of the algorithms in strategies/.
 
 It is a `flwr.serverapp.strategy.Strategy` like Flower's own, so it fits into an app of one's own; see docs/flower.md.
 Two things differ from them. The mean is uniform, never weighted by examples: weights would break the zero sum of the
@@ -118,6 +118,7 @@ class AlgorithmStrategy(Strategy):
     ) -> Iterable[Message]:
         """Make sure of the members, and return the plan and the state, one message a client."""
         self._downlink.take(arrays)
+        self._gather(grid)
         under_way = self._meter.account
         if under_way is None or under_way.plan.round != server_round:  # else it is one more attempt
             plan = self.experiment.plan(server_round)
@@ -133,11 +134,12 @@ class AlgorithmStrategy(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode and add each upload as it comes; the next state, or None where too few were counted."""
-        self._downlink.rest()
+        self._downlink.let_go()
         tally = self._tally = Tally(RunningMean(self._terms.largest_norm))
         for reply in replies:
             self._count(reply, tally, server_round)
             del reply  # an upload may be large: it is gone before the next one comes
+        self._note_messages()
         if len(tally.values) < self._minimum_clients:
             return None, None
         self._fold(tally, server_round)
@@ -150,7 +152,7 @@ class AlgorithmStrategy(Strategy):
         self._questions = Questions({})
         if (account := self._meter.account) is None or server_round != self._downlink.now.round:
             return []  # the round was not averaged
-        self._end_training(account)
+        account.end_training()
         self._audited = self._audit(grid, server_round)
         own = isinstance(self._problem, OwnDataProblem) and self.experiment.is_evaluated(server_round)
         if self._terms.evaluate_on_clients or own:
@@ -227,11 +229,14 @@ class AlgorithmStrategy(Strategy):
     def _orders(self, number: int, kind: str) -> dict[str, Message]:
         return self._downlink.orders(number, kind, self.members.ledger, self.members.roster.nodes)
 
-    def _prepare(self, grid: Grid, number: int) -> None:
-        """Wait for clients where nobody has done so yet, give up who is gone, and re-centre where that is due."""
+    def _gather(self, grid: Grid) -> None:
+        """Wait for clients before the first round, which does not begin before they are here."""
         if not self._gathered:
             self._gathered = True
             self.members.gather(grid, resumed=self._downlink.now.round > 0)
+
+    def _prepare(self, grid: Grid, number: int) -> None:
+        """See who is here, give up who is gone, and re-centre where that is due."""
         self.members.roster.update(grid)
         self._meter.read("join")
         self.members.evict(number)
@@ -241,8 +246,13 @@ class AlgorithmStrategy(Strategy):
                 occasion,
                 partial(self._orders, number),
                 self.state,
-                lambda: self._listener.on_recentring(self.checkpoint),
+                self._note_recentring,
             )
+
+    def _note_recentring(self) -> None:
+        """Note that the sum is zero again: what rounding took before is no longer owed to it."""
+        self._downlink.now = replace(self._downlink.now, rounded_off=None)
+        self._listener.on_recentring(self.checkpoint)
 
     def _count(self, reply: Message, tally: Tally, number: int) -> None:
         """Add a reply to the tally, or note why not."""
@@ -261,11 +271,13 @@ class AlgorithmStrategy(Strategy):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report)
         except (MessageError, DecodeError) as error:
-            tally.refused[name] = str(error)
+            tally.refused[name] = short(str(error))
 
     def _fold(self, tally: Tally, number: int) -> None:
         """Go on to the state that a round's uploads give."""
         names, before = list(tally.values), self._downlink.now
+        if not self.members.ledger.counted:  # all start with h = 0: nothing is owed to their sum
+            before = replace(before, rounded_off=None)
         plan, participation = self.experiment.plan(number), self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
@@ -273,12 +285,13 @@ class AlgorithmStrategy(Strategy):
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
         self.members.counted(number, names, self.state.model)
 
-    def _end_training(self, account: RoundAccount) -> None:
-        since, nodes = self._meter.read("train"), self.members.roster.nodes
-        account.end_training()
-        account.message_bytes_by_client = {
-            name: since.by_node[node] for name, node in nodes.items() if node in since.by_node
-        }
+    def _note_messages(self) -> None:
+        """Put down what this attempt at the round's training took, of each client too."""
+        since, account = self._meter.read("train"), self._meter.account
+        assert account is not None
+        for name, node in self.members.roster.nodes.items():
+            if node in since.by_node:
+                account.add_messages_of(name, *since.by_node[node])
 
     def _audit(self, grid: Grid, number: int) -> float | None:
         """Return how far the controls are from summing to zero, as the next round will find them, if that is due."""
