@@ -18,7 +18,7 @@ from common.experiment.files import load_experiment
 from server.deploy.local_clients import leaving
 from server.link.fleet import Fleet
 from server.simulation.simulation import Simulation
-from tests.harness.processes import client_process, deploy, free_port, wait_until
+from tests.harness.processes import client_process, deploy, free_port, is_listening, wait_until
 from tests.harness.witness import CPU, load
 
 pytestmark = pytest.mark.slow
@@ -76,7 +76,7 @@ def super_link(*options: str, folder: Path) -> Iterator[Path]:
     (home / "config.toml").write_text(connection)
     options = ("--insecure", "--disable-runtime-dependency-installation", *options)
     with flower("flower-superlink", *options, "--host", "127.0.0.1", "--port", port, home=home, log=log):
-        wait_until(lambda: "Uvicorn running" in log.read_text())
+        wait_until(lambda: is_listening(int(port)))
         yield home
 
 

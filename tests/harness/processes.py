@@ -87,6 +87,14 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def is_listening(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1.0):
+            return True
+    except OSError:
+        return False
+
+
 def stat_of(pid: int) -> list[str]:
     """Return state, parent and so on of a process; nothing if it is gone."""
     try:
