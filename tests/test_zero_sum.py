@@ -53,11 +53,15 @@ def test_five_thousand_deployed_rounds_leave_the_sum_at_zero() -> None:
 
 
 @pytest.mark.slow
-def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_at_zero(real_data: Path) -> None:
+def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_near_zero(real_data: Path) -> None:
+    """p / gamma is 3600 here: half of a model's last place, 554 times over, is 1e-5 of the controls, and no more.
+
+    Without what is carried over, the sum is at 1e-3 by then, and grows.
+    """
     settings = ["algorithm.name=final_topk", "rounds=3000", "schedule.period=4", "evaluate_every_rounds=3000"]
     experiment = load_experiment("blogfeedback", [*settings, "codec.encode_in_simulation=false"])
     simulation = Simulation(experiment, experiment.load(DataFolder.choose(real_data), CPU), CPU)
-    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-5
+    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 2e-5
 
 
 def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
