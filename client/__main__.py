@@ -20,7 +20,10 @@ Target = Annotated[
 Name = Annotated[str | None, typer.Option(help="this client's name; client-I, or the host's, by default")]
 Partition = Annotated[str | None, typer.Option(metavar="I/N", help="which part of a public data set is ours, from 0")]
 Partitions = Annotated[str | None, typer.Option(metavar="I-J/N", help="several clients in this process")]
-Data = Annotated[Path | None, typer.Option(metavar="DIR", help="folder of data sets")]
+Data = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="the client's own data, a file or a folder; or the folder of data sets"),
+]
 Device = Annotated[str, typer.Option(help="auto (a GPU if there is one), cpu, cuda:0, mps")]
 State = Annotated[Path | None, typer.Option(metavar="DIR", help="where the client's memory survives a restart")]
 ForgetOnPowerLoss = Annotated[

@@ -126,6 +126,7 @@ def test_the_command_prints_every_trial_and_leaves_an_experiment(tmp_path: Path)
 def test_a_mistake_is_one_line_and_exit_code_two(arguments: list[str], words: str, tmp_path: Path) -> None:
     finished = proxskip_server("tune", *arguments, cwd=tmp_path)
     assert (finished.returncode, finished.stderr) == (2, f"error: {words}\n")
+    assert not list((tmp_path / "runs").glob("*/*.json"))  # another search may have the folder
 
 
 def test_images_are_tuned_one_by_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from common.experiment import plugins
 from common.learning.task import Problem
 from common.rounds.algorithm import Algorithm
 from server.commands.console import Terminal
-from server.commands.which_run import OpenRun
+from server.commands.which_run import OpenRun, how_to_go_on
 from server.deploy.federation import Federation
 from server.link.fleet import Fleet
 from server.runs.progress import live_view
@@ -25,7 +25,7 @@ def run_deployed(run: OpenRun, problem: Problem, terms: Terms, fleet: Fleet, ter
         try:
             federation.run_on_fleet(fleet)
         except (KeyboardInterrupt, SystemExit):
-            say(f"stopped; the same command with --resume {folder.path} in place of the experiment goes on")
+            say(how_to_go_on(folder))
             raise
     say(f"{problem.data_name}: {summary(folder.rounds(), problem.metric)}")
     say(f"results: {folder.path}")

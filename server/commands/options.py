@@ -16,7 +16,7 @@ ExperimentOrResume = Annotated[
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
 ]
-Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; runs/NAME by default")]
+Output = Annotated[Path | None, typer.Option(metavar="DIR", help="where results go; a folder in runs/ by default")]
 Data = Annotated[
     Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
 ]

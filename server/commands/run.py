@@ -75,7 +75,7 @@ def run(
     ):
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
-        terminal.say(f"listening on {fleet.address}")
+        terminal.say(f"listening on {fleet.address}; the run is in {begun.folder.path}")
         run_deployed(begun, problem, terms, fleet, terminal)
 
 

@@ -7,7 +7,7 @@ import typer
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
-from server.commands.which_run import WhichRun
+from server.commands.which_run import WhichRun, how_to_go_on
 
 
 def simulate(
@@ -42,6 +42,10 @@ def simulate(
         run.begin(problem.data_name)
         if run.entry:
             simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
-        run_simulation(simulation, run.folder, terminal, run.entry)
+        try:
+            run_simulation(simulation, run.folder, terminal, run.entry)
+        except (KeyboardInterrupt, SystemExit):
+            terminal.say(how_to_go_on(run.folder))
+            raise
     terminal.say(f"{problem.data_name}: {summary(run.folder.rounds(), problem.metric)}")
     terminal.say(f"results: {run.folder.path}")

@@ -148,11 +148,16 @@ def search(what: Search, data: Path | None, folder: Path) -> Iterator[Trial]:
     done = {(trial.algorithm, trial.group) for trial in trials}
     groups = [(name, group) for group in range(what.groups) for name in what.algorithms]
     left = [(what, *one) for one in groups if one not in done]
-    for _, fresh in on_all_cores(_run, left, data):
-        with writing(folder / TRIALS) as path, path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps([asdict(trial) for trial in fresh]) + "\n")
-        trials += fresh
-        yield from fresh
+    try:
+        for _, fresh in on_all_cores(_run, left, data):
+            with writing(folder / TRIALS) as path, path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([asdict(trial) for trial in fresh]) + "\n")
+            trials += fresh
+            yield from fresh
+    except UserError:
+        if not trials:  # nothing was begun: the folder is free for another search
+            (folder / SEARCH).unlink()
+        raise
 
 
 def best_of(trials: Sequence[Trial], algorithm: str, levels: Sequence[float] = ()) -> Trial | None:
