@@ -17,7 +17,15 @@ def twice(x: int) -> int:
     return 2 * x
 '''
 # What a run gives does not depend on these: they check, read and write.
-BESIDE = ("common.errors", "common.experiment", "common.ranges", "common.storage", "server.research", "server.runs")
+BESIDE = (
+    "common.errors",
+    "common.say",
+    "common.experiment",
+    "common.ranges",
+    "common.storage",
+    "server.research",
+    "server.runs",
+)
 
 
 @pytest.fixture
