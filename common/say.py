@@ -1,4 +1,4 @@
-"""How everything that runs tells an operator what he should know: through a function like `print`."""
+"""How everything that runs tells its operator what there is to know: through a function like `print`."""
 
 from collections.abc import Callable
 

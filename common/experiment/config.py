@@ -6,14 +6,14 @@ default where there is one. A field whose class has a `plugin_package` takes the
 
 from __future__ import annotations
 
-import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from common.errors import UserError
 from common.experiment import plugins
+from common.experiment.plugins import nearest
 
 T = TypeVar("T")
 
@@ -69,13 +69,6 @@ def to_mapping(instance: Any) -> dict[str, Any]:  # noqa: ANN401
         value = getattr(instance, field.name)
         mapping[field.name] = to_mapping(value) if is_dataclass(value) else value
     return mapping
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Return the known name that looks most like this one."""
-    candidates = list(known)
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.0)
-    return matches[0] if matches else ", ".join(candidates)
 
 
 def _read_field(hint: Any, field: Field[Any], values: dict[str, Any], source: Source, key: str) -> Any:  # noqa: ANN401

@@ -7,7 +7,7 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,13 +21,20 @@ def available(package: str) -> list[str]:
     return sorted(module.name for module in found if not module.ispkg)
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the known name that looks most like this one."""
+    candidates = list(known)
+    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.0)
+    return matches[0] if matches else ", ".join(candidates)
+
+
 def require_known(package: str, names: Sequence[str], what: str) -> None:
     """Refuse names that nothing in a package has, without importing any of it; a user's own are looked for later."""
     known = available(package)
     for name in names:
         if ":" not in name and name not in known:
-            nearest = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-            raise UserError(f"unknown {what} {name!r}; the nearest is {nearest!r}; known: {', '.join(known)}")
+            hint = f"the nearest is {nearest(name, known)!r}; known: {', '.join(known)}"
+            raise UserError(f"unknown {what} {name!r}; {hint}")
 
 
 def find(package: str, name: str, base: type) -> type[Any]:

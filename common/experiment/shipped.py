@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from common.errors import UserError
-from common.experiment.config import nearest
+from common.experiment.plugins import nearest
 
 FOLDER = Path(__file__).parent / "experiments"
 

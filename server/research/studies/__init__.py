@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from common.errors import UserError
-from common.experiment.config import nearest
-from common.experiment.plugins import available
+from common.experiment.plugins import available, nearest
 
 ALL = "all"
 
