@@ -21,10 +21,10 @@ from bench.payload import PayloadProblem
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
-from common.messages.messages import Run, pack_run
+from common.messages.messages import Run
 from common.program.malloc import keep_freed_memory
 from server.deploy.local_clients import leaving
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.runs.run_folder import RunFolder
 from tests.harness.witness import Witness
 
@@ -95,9 +95,9 @@ def _ours(case: Case) -> tuple[float, float, float]:
     experiment = case.experiment
     before = _resident_bytes(os.getpid())
     witness = Witness(experiment, problem=PayloadProblem(case.nodes, VALUES[case.payload]))
-    with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
-        clients = [stack.enter_context(_clients(fleet.address, case, place)) for place in range(case.processes)]
-        with fleet.run(pack_run(Run(experiment=experiment, name="bench"))) as grid:
+    with tempfile.TemporaryDirectory(dir=".") as state, Hub("127.0.0.1:0") as hub, ExitStack() as stack:
+        clients = [stack.enter_context(_clients(hub.address, case, place, state)) for place in range(case.processes)]
+        with hub.run(Run(experiment=experiment, name="bench")) as grid:
             witness.run(grid)
         model = 4 * VALUES[case.payload]
         grown = (_peak_bytes(os.getpid()) - before) / model
@@ -106,10 +106,11 @@ def _ours(case: Case) -> tuple[float, float, float]:
 
 
 @contextmanager
-def _clients(address: str, case: Case, place: int) -> Iterator[subprocess.Popen[bytes]]:
+def _clients(address: str, case: Case, place: int, state: str) -> Iterator[subprocess.Popen[bytes]]:
     each = case.nodes // case.processes
     parts = f"{place * each}-{(place + 1) * each - 1}/{case.nodes}"
     command = [sys.executable, "-m", "client", "join", address, "--insecure", "--threads", "1", "--partitions", parts]
+    command += ["--state", state]
     with _process(command, dict(os.environ)) as process:
         yield process
 
@@ -118,7 +119,7 @@ def _stock_seconds() -> float:
     """Return the median seconds of a round with flower-superlink, two flower-supernodes and `flwr run`."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        control, fleet = _free_port(), f"127.0.0.1:{_free_port()}"
+        control, hub = _free_port(), f"127.0.0.1:{_free_port()}"
         environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         environment |= {"FLWR_HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
         connection = (
@@ -126,12 +127,12 @@ def _stock_seconds() -> float:
         )
         (folder / "config.toml").write_text(connection)
         here = ("--insecure", "--host", "127.0.0.1")
-        link = ("--port", control, "--fleet-api-address", fleet, "--disable-runtime-dependency-installation")
+        link = ("--port", control, "--hub-api-address", hub, "--disable-runtime-dependency-installation")
         stack.enter_context(_process([f"{BIN}/flower-superlink", *here, *link], environment))
         time.sleep(5)
         for index in range(2):
             node_config = f'partition="{index}/2" state="{folder}"'
-            node = ("--superlink", fleet, "--port", _free_port(), "--node-config", node_config)
+            node = ("--superlink", hub, "--port", _free_port(), "--node-config", node_config)
             stack.enter_context(_process([f"{BIN}/flower-supernode", *here, *node], environment))
         configuration = f'experiment="{EXPERIMENT}" settings="rounds={STOCK_ROUNDS + 1}" output="{folder / "run"}"'
         stack.enter_context(_process([f"{BIN}/flwr", "run", ".", "here", "--run-config", configuration], environment))

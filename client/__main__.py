@@ -68,11 +68,11 @@ def join(
 ) -> None:
     """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
     parts = parts_of(partition, partitions)
-    link, name = way_to_server(target, server, name, insecure=insecure, several=len(parts) > 1)
+    link, name = way_to_server(target, server, name, None, insecure=insecure, several=len(parts) > 1)
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 
-    from client.join import nodes_of, prepare, serve  # they bring torch and flwr, which are slow to import
+    from client.join import Membership, prepare, serve  # they bring torch and flwr, which are slow to import
 
     prepare(device, threads, memory_limit)
     config: dict[str, bool | float | int | str] = {
@@ -82,7 +82,8 @@ def join(
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,
     }
-    serve(nodes_of(link, name, parts, config, max_upload_kbps), leave_with_parent=leave_with_parent)
+    membership = Membership(link=link, name=name, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
+    serve(membership, leave_with_parent=leave_with_parent)
 
 
 def main() -> None:

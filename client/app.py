@@ -21,10 +21,8 @@ from client.round import ForgottenError, Participant, Station
 from common.errors import MessageError, PrivateError, UserError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
-    AUDIT,
-    NOTICE,
-    RECENTRE,
     pack_control,
+    pack_done,
     pack_evaluation,
     pack_introduction,
     pack_report,
@@ -50,16 +48,16 @@ def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
     def introduce(message: Message, context: Context) -> Message:
         return answered(message, lambda: pack_introduction(participant_for(context).introduction))
 
-    @app.query(NOTICE)
+    @app.query("notice")
     def notice(message: Message, context: Context) -> Message:
         say(unpack_notice(message.content))
-        return Message(RecordDict(), reply_to=message)
+        return Message(pack_done(), reply_to=message)
 
-    @app.query(AUDIT)
+    @app.query("audit")
     def audit(message: Message, context: Context) -> Message:
         return answered(message, lambda: _audit(participant_for(context), message.content))
 
-    @app.query(RECENTRE)
+    @app.query("recentre")
     def recentre(message: Message, context: Context) -> Message:
         return answered(message, lambda: _recentre(participant_for(context), message.content))
 
@@ -88,7 +86,7 @@ def _audit(participant: Participant, content: RecordDict) -> RecordDict:
 
 def _recentre(participant: Participant, content: RecordDict) -> RecordDict:
     participant.recentre(unpack_recentring(content, participant.like))
-    return RecordDict()
+    return pack_done()
 
 
 def participant_of(context: Context) -> Participant:
@@ -116,6 +114,7 @@ class Resident:
         self._run_id: int | None = None
         self._run = ""
         self._participant: Participant | None = None
+        self.on_step: Callable[[int, int], None] = lambda done, of: None  # hears of each local step
 
     def __call__(self, context: Context) -> Participant:
         """Return the participant of a message's run."""
@@ -123,6 +122,7 @@ class Resident:
             run = unpack_run(context.run_config, context.run_id).name
             if self._participant is None or self._run != run:
                 self._participant = participant_of(context)
+                self._participant.on_step = self.on_step
             self._run, self._run_id = run, context.run_id
         return self._participant
 

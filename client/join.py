@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import grpc
 import torch
 
 from client.app import Resident, default_name, make_app
 from client.limits import limit_memory
 from client.link import Link
-from client.node import ResidentNode
+from client.memory import identity_of
+from client.node import ResidentNode, Workers, channel_to
 from client.part import Part
 from common.errors import UserError
 from common.program.device import choose_device
 
-ALL_GONE_SECONDS = 5.0
+MOST_WORKERS = 4  # more would wait for each other, not for the disk
 
 
 def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
@@ -31,54 +35,66 @@ def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
         limit_memory(memory_limit)
 
 
-def nodes_of(
-    link: Link,
-    name: str | None,
-    parts: Sequence[Part | None],
-    shared: Mapping[str, bool | float | int | str],
-    max_upload_kbps: float | None,
-) -> list[ResidentNode]:
-    """Return one node a part, with what they share of the configuration and what is their own."""
-    nodes = []
-    for part in parts:
-        own_name = name or default_name(part)
-        config = {**shared, "name": own_name, "partition": f"{part.index}/{part.of}" if part else ""}
-        say = _say_as(own_name)
-        nodes.append(ResidentNode(link, make_app(Resident(), say), config, say, max_upload_kbps))
-    return nodes
+@dataclass(frozen=True, kw_only=True)
+class Membership:
+    """What the clients of this process share."""
+
+    link: Link
+    name: str | None  # of the only one; None for names by their parts
+    parts: Sequence[Part | None]
+    config: Mapping[str, bool | float | int | str]
+    max_upload_kbps: float | None
 
 
-def serve(nodes: Sequence[ResidentNode], *, leave_with_parent: bool) -> None:
-    """Run the nodes, each in a thread of its own, until a signal or until the first of them gives up."""
-    over = threading.Event()
+def serve(membership: Membership, *, leave_with_parent: bool) -> None:
+    """Run a node for each part until a signal, or until the first of them gives up."""
+    asyncio.run(_serve(membership, leave_with_parent=leave_with_parent))
+
+
+async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:
+    channel = channel_to(membership.link)
+    workers = Workers(min(len(membership.parts), MOST_WORKERS))
+    nodes = [_node(membership, channel, workers, part) for part in membership.parts]
+    loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        for node in nodes:
+            node.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: over.set())
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
-    failures: list[UserError] = []
-    threads = [threading.Thread(target=_run, args=(node, over, failures), daemon=True) for node in nodes]
-    for thread in threads:
-        thread.start()
-    while not over.wait(1.0):  # in turns, so that signals are heard on every platform
-        pass
-    for node in nodes:
-        node.stop()
-    end = time.monotonic() + ALL_GONE_SECONDS
-    for thread in threads:
-        thread.join(max(0.0, end - time.monotonic()))
-    if failures:
-        raise failures[0]
+    running = [asyncio.create_task(node.run()) for node in nodes]
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    stop()
+    ends = await asyncio.gather(*running, return_exceptions=True)
+    await channel.close()
+    for end in ends:
+        if isinstance(end, UserError):
+            raise end
+        if isinstance(end, Exception):  # so that who started us hears of it
+            raise UserError(f"something went wrong here: {end!r}")
 
 
-def _run(node: ResidentNode, over: threading.Event, failures: list[UserError]) -> None:
-    try:
-        node.run()
-    except UserError as error:
-        failures.append(error)
-    except Exception as error:  # so that who started us hears of it
-        failures.append(UserError(f"something went wrong here: {error!r}"))
-    finally:
-        over.set()
+def _node(membership: Membership, channel: grpc.aio.Channel, workers: Workers, part: Part | None) -> ResidentNode:
+    name = membership.name or default_name(part)
+    config = {**membership.config, "name": name, "partition": f"{part.index}/{part.of}" if part else ""}
+    state = str(config.get("state") or "")
+    say = _say_as(name)
+    resident = Resident()
+    node = ResidentNode(
+        membership.link,
+        channel,
+        workers,
+        make_app(resident, say),
+        config,
+        identity_of(Path(state) if state else None, name),
+        say,
+        membership.max_upload_kbps,
+    )
+    resident.on_step = node.note_step
+    return node
 
 
 def _leave_with_parent() -> None:

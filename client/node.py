@@ -1,267 +1,102 @@
-"""The resident node: one long-lived client on Flower's gRPC Fleet API.
+"""The resident node: one long-lived client on a stream of its own.
 
-To the server it is a SuperNode, with three differences. It keeps data, model and control variate in memory between
-messages. It runs only the code that is installed on its own machine, never what a server ships. And where the server
-is ours, a message comes and goes with its content, in one request each or in pieces of 1 MB, instead of in one
-request for each of its objects.
+It keeps data, model and control variate in memory between messages, and runs only the code that is installed on its own
+machine. When its stream breaks it comes back, for ever; what was under way goes on where it was.
 """
 
 from __future__ import annotations
 
+import asyncio
+import random
 import threading
 import time
-from contextlib import suppress
-from functools import partial
+from collections.abc import Callable
+from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any
 
 import grpc
-from flwr.app import Context, Message, RecordDict
-from flwr.app.message import remove_content_from_message
+from flwr.app import DEFAULT_TTL, Context, Message, Metadata, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.config import get_fused_config_from_fab
-from flwr.common.constant import (
-    HEARTBEAT_CALL_TIMEOUT,
-    HEARTBEAT_DEFAULT_INTERVAL,
-    PUBLIC_KEY_HEADER,
-    SIGNATURE_HEADER,
-    TIMESTAMP_HEADER,
-)
-from flwr.common.serde import fab_from_proto, message_from_proto, message_to_proto, run_from_proto
-from flwr.proto import fleet_pb2, message_pb2
-from flwr.proto.fab_pb2 import GetFabRequest
-from flwr.proto.fleet_pb2_grpc import FleetStub
-from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
-from flwr.proto.node_pb2 import Node
-from flwr.proto.run_pb2 import GetRunRequest
-from flwr.supercore.date import now
-from flwr.supercore.heartbeat import HeartbeatSender
-from flwr.supercore.inflatable.inflatable_object import (
-    get_all_nested_objects,
-    get_object_tree,
-    iterate_object_tree,
-    no_object_id_recompute,
-)
-from flwr.supercore.inflatable.inflatable_utils import (
-    ObjectUnavailableError,
-    inflate_object_from_contents,
-    pull_objects,
-    push_objects,
-)
-from flwr.supercore.primitives.asymmetric import generate_key_pairs, public_key_to_bytes, sign_message
-from flwr.supercore.runtime_version_compatibility import RuntimeVersionMetadata
 
 from client.handshake import what_is_wrong
 from client.link import Link
-from common.errors import UserError
-from common.messages.flower import APP_ID, APP_VERSION, CHANNEL_OPTIONS, WHOLE_MESSAGES_HEADER, require_known_flower
-from common.messages.pieces import Assembly, cut, piece, pieces_to_come
+from client.stream import Hand, Pace, Stream, begun
+from common.errors import MessageError, UserError
+from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.flower import APP_NAME, APP_VERSION, CLIENT_CANNOT_NOW, CLIENT_FORGOT
+from common.messages.messages import message_type_of
+from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Welcome
+from common.messages.messages_pb2 import Task as TaskFrame
+from common.messages.stream import STREAM_OPTIONS
 from common.say import Say
 from common.storage.disk import NoRoomError
-from common.storage.spool import Spool
+from common.storage.spool import PIECE_BYTES
 
-FIRST_WAIT_SECONDS = 0.5
+FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 15.0
-IDLE_SECONDS = 0.05  # between pulls from a server that does not hold them
-LONGEST_IDLE_SECONDS = 1.0
-GOODBYE_SECONDS = 3.0
-PULL_SECONDS = 60.0  # longer than a server holds a pull: without an answer by then the link is dead
-CALL_SECONDS = 600.0  # for a piece of a model on a slow link
+LEAVE_SECONDS = 5.0  # for which a task at hand may still be done and answered
+GOODBYE_SECONDS = 2.0
+PROGRESS_SECONDS = 0.5
+LARGEST_TASK_BYTES = 1 << 40  # no server is believed to send more
+CHANNEL_OPTIONS = (
+    *STREAM_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take
+)
+CODES = {CLIENT_CANNOT_NOW: Failure.CANNOT_NOW, CLIENT_FORGOT: Failure.FORGOT}
 
 
-class Connection:
-    """A node's calls to the Fleet API, each signed with its key."""
-
-    def __init__(self, link: Link, upload_kbps: float | None = None) -> None:
-        self._pace = Pace(upload_kbps)
-        private_key = link.private_key or generate_key_pairs()[0]
-        self._private_key = private_key
-        self._public_key = public_key_to_bytes(private_key.public_key())
-        self._registers_itself = link.private_key is None
-        self._channel = _channel(link)
-        self._stub = FleetStub(self._channel)
-        self._version = RuntimeVersionMetadata.from_local_component("SuperNode").append_to_grpc_metadata(())
-        self._heartbeat = HeartbeatSender(self._send_heartbeat)
-        self._call: grpc.Future | None = None
-        self._stopped = False
-        self.node = Node()
-
-    def open(self) -> None:
-        """Make ourselves known and show that we live."""
-        if self._registers_itself:
-            self._ask("RegisterNode", fleet_pb2.RegisterNodeFleetRequest(public_key=self._public_key))
-        request = fleet_pb2.ActivateNodeRequest(
-            public_key=self._public_key, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
-        )
-        self.node = Node(node_id=self._ask("ActivateNode", request).node_id)
-        self._heartbeat.start()
-
-    def close(self) -> None:
-        """Take leave, as far as the server still listens, so that this key can come back at once."""
-        with suppress(RuntimeError):
-            self._heartbeat.stop()
-        with suppress(grpc.RpcError, NodeStoppedError):
-            self._stopped = False  # the goodbye itself may take its time
-            if self.node.node_id:
-                self._ask("DeactivateNode", fleet_pb2.DeactivateNodeRequest(node_id=self.node.node_id), GOODBYE_SECONDS)
-                if self._registers_itself:
-                    request = fleet_pb2.UnregisterNodeFleetRequest(node_id=self.node.node_id)
-                    self._ask("UnregisterNode", request, GOODBYE_SECONDS)
-        self._channel.close()
-
-    def cancel(self) -> None:
-        """End a call that waits for work, or the next one."""
-        self._stopped = True
-        if (call := self._call) is not None:
-            call.cancel()
-
-    def pull(self) -> tuple[Message, message_pb2.ObjectTree] | None:
-        """Return the next message, with its content if it came along; None if there was no work."""
-        response = self._ask("PullMessages", fleet_pb2.PullMessagesRequest(node=self.node), PULL_SECONDS)
-        if not response.messages_list:
-            return None
-        return message_from_proto(response.messages_list[0]), response.message_object_trees[0]
-
-    def pieces(self, message: Message) -> Message:
-        """Fetch the rest of a message that came with the first piece of its payload."""
-        metadata = message.metadata
-        assembly = Assembly(message.content)
-        for number in sorted(assembly.missing):
-            assembly.add(number, self._pull_object(metadata.run_id, f"{metadata.message_id}:{number}"))
-        message.content = assembly.content()
-        return message
-
-    def content(self, message: Message, tree: message_pb2.ObjectTree) -> Message:
-        """Fetch the objects of a message that came without them."""
-        run_id, message_id = message.metadata.run_id, message.metadata.message_id
-        objects = pull_objects(
-            [node.object_id for node in iterate_object_tree(tree)],
-            partial(self._pull_object, run_id),
-            initial_backoff=0.01,
-            backoff_cap=0.25,
-        )
-        confirmation = message_pb2.ConfirmMessageReceivedRequest(
-            node=self.node, run_id=run_id, message_object_id=message_id
-        )
-        self._ask("ConfirmMessageReceived", confirmation)
-        whole = inflate_object_from_contents(message_id, objects)
-        assert isinstance(whole, Message)
-        whole.metadata.__dict__["_message_id"] = message_id
-        return whole
-
-    def push_whole(self, reply: Message, seconds: float) -> None:
-        """Send a reply with its content: in one request, or what does not fit in pieces after it."""
-        answered = reply.metadata.reply_to_message_id
-        reply.metadata.__dict__["_message_id"] = answered
-        data: bytes | Spool = b""
-        if reply.has_content():
-            reply.content, data = cut(reply.content)
-        self._push(reply, message_pb2.ObjectTree(), seconds)
-        for number in pieces_to_come(reply.content) if data else ():
-            self._push_object(reply.metadata.run_id, "", f"{answered}:{number}", piece(data, number))
-
-    def push_objects(self, reply: Message, seconds: float) -> None:
-        """Send a reply as Flower does: its description first, then object by object."""
-        with no_object_id_recompute():
-            reply.metadata.__dict__["_message_id"] = reply.object_id
-            tree, objects = get_object_tree(reply), get_all_nested_objects(reply)
-            described = remove_content_from_message(reply) if reply.has_content() else reply
-            response = self._push(described, tree, seconds)
-            push = partial(self._push_object, reply.metadata.run_id, response.session_id)
-            push_objects(objects, push, object_ids_to_push=set(response.objects_to_push))
-
-    def context(self, run_id: int, node_config: dict[str, bool | float | int | str]) -> Context:
-        """Ask what a run is about, and refuse one that is not for the code installed here."""
-        run = run_from_proto(self._ask("GetRun", GetRunRequest(node=self.node, run_id=run_id)).run)
-        if (run.fab_id, run.fab_version) != (APP_ID, APP_VERSION):
-            raise UserError(
-                f"the server runs {run.fab_id} {run.fab_version}, but this machine has {APP_ID} {APP_VERSION}; "
-                "install the same version on both"
-            )
-        request = GetFabRequest(node=self.node, hash_str=run.fab_hash, run_id=run_id)
-        configuration = get_fused_config_from_fab(fab_from_proto(self._ask("GetFab", request).fab).content, run)
-        return Context(
-            run_id=run_id,
-            node_id=self.node.node_id,
-            node_config=node_config,
-            state=RecordDict(),
-            run_config=configuration,
-            series_id=run.series_id,
-        )
-
-    def _push(self, message: Message, tree: message_pb2.ObjectTree, seconds: float) -> fleet_pb2.PushMessagesResponse:
-        request = fleet_pb2.PushMessagesRequest(
-            node=self.node,
-            messages_list=[message_to_proto(message)],
-            message_object_trees=[tree],
-            clientapp_runtime_list=[seconds],
-        )
-        response: fleet_pb2.PushMessagesResponse = self._ask("PushMessages", request)
-        self._pace.keep(request.ByteSize())
-        return response
-
-    def _pull_object(self, run_id: int, object_id: str) -> bytes:
-        request = message_pb2.PullObjectRequest(node=self.node, run_id=run_id, object_id=object_id)
-        response = self._ask("PullObject", request)
-        if not response.object_found:
-            raise MissingObjectError(f"the server no longer has object {object_id[:8]} of its message")
-        if not response.object_available:
-            raise ObjectUnavailableError(object_id)  # for `pull_objects`, which then tries again
-        return bytes(response.object_content)
-
-    def _push_object(self, run_id: int, session_id: str, object_id: str, content: bytes) -> None:
-        request = message_pb2.PushObjectRequest(
-            node=self.node, run_id=run_id, session_id=session_id, object_id=object_id, object_content=content
-        )
-        self._ask("PushObject", request)
-        self._pace.keep(request.ByteSize())
-
-    def _send_heartbeat(self) -> bool:
-        request = SendNodeHeartbeatRequest(node=self.node, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
-        try:
-            return bool(self._stub.SendNodeHeartbeat(request, HEARTBEAT_CALL_TIMEOUT, self._credentials()).success)
-        except grpc.RpcError:
-            return True  # the pull sees the same trouble, and deals with it
-
-    def _ask(self, method: str, request: object, timeout_seconds: float = CALL_SECONDS) -> Any:  # noqa: ANN401 - a proto
-        call = self._call = getattr(self._stub, method).future(request, timeout_seconds, self._credentials())
-        if self._stopped:
-            call.cancel()
-        try:
-            return call.result()
-        except grpc.FutureCancelledError:
-            raise NodeStoppedError from None
-        finally:
-            self._call = None
-
-    def _credentials(self) -> list[tuple[str, str | bytes]]:
-        timestamp = now().isoformat()
-        return [
-            *self._version,
-            (PUBLIC_KEY_HEADER, self._public_key),
-            (TIMESTAMP_HEADER, timestamp),
-            (SIGNATURE_HEADER, sign_message(self._private_key, timestamp.encode("ascii"))),
-            (WHOLE_MESSAGES_HEADER, "1"),
-        ]
+def channel_to(link: Link) -> grpc.aio.Channel:
+    """Return a channel to the server, which several clients of a process may share."""
+    options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
+    if link.root_certificates is None:
+        return grpc.aio.insecure_channel(link.address, options)
+    options.append(("grpc.ssl_target_name_override", link.host))
+    credentials = grpc.ssl_channel_credentials(link.root_certificates, link.private_key, link.certificate)
+    return grpc.aio.secure_channel(link.address, credentials, options)
 
 
-class Pace:
-    """Keeps uploads slow, on average over a piece of a message, so that a link is left for others."""
+class Workers:
+    """Threads that compute, beside the loop in which frames come and go; they do not keep a process from ending."""
 
-    def __init__(self, kilobits_a_second: float | None) -> None:
-        self._seconds_a_byte = 8 / (1000 * kilobits_a_second) if kilobits_a_second else 0.0
+    def __init__(self, count: int) -> None:
+        self._work: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        for number in range(count):
+            threading.Thread(target=self._run, name=f"worker-{number}", daemon=True).start()
 
-    def keep(self, sent_bytes: int) -> None:
-        """Wait as long as what was just sent may take."""
-        if self._seconds_a_byte:
-            time.sleep(sent_bytes * self._seconds_a_byte)
+    async def do(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the action returns
+        """Run an action in one of the threads, and wait for what it returns."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def act() -> None:
+            try:
+                result, failure = action(), None
+            except Exception as error:
+                result, failure = None, error
+            loop.call_soon_threadsafe(settle, result, failure)
+
+        def settle(result: object, failure: Exception | None) -> None:
+            if not future.cancelled():
+                future.set_result(result) if failure is None else future.set_exception(failure)
+
+        self._work.put(act)
+        return await future
+
+    def _run(self) -> None:
+        while True:
+            self._work.get()()
 
 
-class NodeStoppedError(Exception):
-    """The node was told to leave while it waited."""
+class RefusedError(Exception):
+    """The server does not take this client now."""
 
 
-class MissingObjectError(Exception):
-    """A part of a message that the server promised is gone."""
+class StreamEndedError(Exception):
+    """The server has ended the stream: mostly because its run is over."""
 
 
 class ResidentNode:
@@ -270,124 +105,292 @@ class ResidentNode:
     def __init__(
         self,
         link: Link,
+        channel: grpc.aio.Channel,
+        workers: Workers,
         app: ClientApp,
-        node_config: dict[str, bool | float | int | str],
+        config: dict[str, bool | float | int | str],
+        identity: str,
         say: Say,
         upload_kbps: float | None = None,
     ) -> None:
-        require_known_flower()
         self._link = link
+        self._channel = channel
+        self._workers = workers
         self._app = app
-        self._node_config = node_config
+        self._config = config
+        self._hello = Hello(
+            software=f"{APP_NAME} {APP_VERSION}",
+            name=str(config["name"]),
+            identity=identity,
+            device=str(config.get("device", "")),
+        )
         self._say = say
-        self._upload_kbps = upload_kbps
-        self._stopping = threading.Event()
-        self._connection: Connection | None = None
-        self._contexts: dict[int, Context] = {}
+        self._pace = Pace(upload_kbps)
+        self._stopping = asyncio.Event()
+        self._to_do: asyncio.Queue[Hand] = asyncio.Queue()
+        self._hands: dict[int, Hand] = {}  # tasks that may be asked for again, the newest last
+        self._downloading: Hand | None = None
+        self._stream: Stream | None = None
+        self._context: Context | None = None
+        self._runs = 0
         self._has_joined = False  # once; then whatever is wrong may mend
+        self._last_word = ""
+        self._trained = Summary()
+        self._step = (0, 0)  # how far the training at hand is: done, of
 
-    def run(self) -> None:
+    async def run(self) -> None:
         """Serve until stopped; a UserError is a reason to give up."""
-        wait = FIRST_WAIT_SECONDS
-        while not self._stopping.is_set():
-            self._connection = Connection(self._link, self._upload_kbps)
-            joined = False
-            try:
-                self._connection.open()
-                joined = self._has_joined = True
-                self._say(f"joined the server at {self._link.address}")
-                wait = FIRST_WAIT_SECONDS
-                self._serve(self._connection)
-            except NodeStoppedError:
-                pass
-            except Exception as error:
-                if isinstance(error, UserError) and not isinstance(error, NoRoomError):
-                    raise
-                # Whatever else it was, a client that stays is worth more than one that ends.
-                self._say(f"{self._reason(error, joined=joined)}; trying again in {wait:g} s")
-                self._stopping.wait(wait)
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            finally:
-                self._connection.close()
+        working = asyncio.create_task(self._work())
+        try:
+            await self._stay_connected()
+        finally:
+            working.cancel()
+
+    def note_step(self, done: int, of: int) -> None:
+        """Note how far the training at hand is; called where it computes."""
+        self._step = (done, of)
 
     def stop(self) -> None:
-        """Leave as soon as the message at hand is answered."""
+        """Leave as soon as the task at hand is answered."""
         self._stopping.set()
-        if self._connection is not None:
-            self._connection.cancel()
 
-    def _serve(self, connection: Connection) -> None:
-        idle = IDLE_SECONDS
+    async def _stay_connected(self) -> None:
+        wait = FIRST_WAIT_SECONDS
         while not self._stopping.is_set():
-            started = time.monotonic()
-            pulled = connection.pull()
-            if pulled is not None:
-                self._answer(connection, *pulled)
-                idle = IDLE_SECONDS
-            elif time.monotonic() - started < idle:  # a server that does not hold a pull until there is work
-                self._stopping.wait(idle)
-                idle = min(1.3 * idle, LONGEST_IDLE_SECONDS)
+            was_in = self._trained.joined
+            try:
+                await self._until_stopped(self._converse())
+            except UserError as error:
+                if not isinstance(error, NoRoomError):
+                    raise
+                self._say_once(f"{error}; trying again")
+            except Exception as error:  # whatever else it was, a client that stays is worth more than one that ends
+                self._say_once(f"{await self._reason(error)}; trying again")
+            wait = FIRST_WAIT_SECONDS if self._trained.joined > was_in else min(2 * wait, LONGEST_WAIT_SECONDS)
+            await self._until_stopped(asyncio.sleep(wait * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
 
-    def _answer(self, connection: Connection, message: Message, tree: message_pb2.ObjectTree) -> None:
-        came_whole = not tree.object_id  # else it is a description of objects to fetch
-        whole = connection.pieces(message) if came_whole else connection.content(message, tree)
-        run_id = message.metadata.run_id
-        if run_id not in self._contexts:
-            self._contexts = {run_id: connection.context(run_id, self._node_config)}
-        started = time.monotonic()
-        reply = self._app(whole, self._contexts[run_id])
-        seconds = time.monotonic() - started
-        if reply.has_error():
-            self._say(f"cannot do what the server asks: {reply.error.reason}")
-        if came_whole:
-            self._push_whole(connection, reply, seconds)
-        else:
-            connection.push_objects(reply, seconds)
-
-    def _push_whole(self, connection: Connection, reply: Message, seconds: float) -> None:
+    async def _until_stopped(self, action: Any) -> None:  # noqa: ANN401 - any coroutine
+        """Wait for an action, or until we are told to leave."""
+        acting, stopping = asyncio.ensure_future(action), asyncio.ensure_future(self._stopping.wait())
         try:
-            connection.push_whole(reply, seconds)
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.FAILED_PRECONDITION:
-                raise
-            self._say("the server no longer waits for this answer; it came too late")
+            await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if acting.done():
+                acting.result()
+            elif self._stream is not None:
+                await self._take_leave(self._stream, acting)
+        finally:
+            for one in (acting, stopping):
+                one.cancel()
+            await asyncio.gather(acting, stopping, return_exceptions=True)
 
-    def _reason(self, error: Exception, *, joined: bool) -> str:
-        if not isinstance(error, grpc.RpcError):
-            return str(error) if isinstance(error, NoRoomError) else f"something went wrong here ({error!r})"
-        code, details = error.code(), error.details() or ""
-        from flwr.supercore.error import FlowerError  # slow to import, and rarely wanted
+    async def _take_leave(self, stream: Stream, conversation: asyncio.Future[None]) -> None:
+        """Answer what is at hand, if that does not take long, and say goodbye."""
+        end = time.monotonic() + LEAVE_SECONDS
+        while any(hand.is_wanted for hand in self._hands.values()) and time.monotonic() < end:
+            await asyncio.sleep(0.02)
+        stream.close()
+        await asyncio.wait({conversation}, timeout=GOODBYE_SECONDS)
 
-        if told := FlowerError.from_json(details):
-            details = told.public_details or told.message
-        if code is grpc.StatusCode.UNAVAILABLE:
-            return self._unreachable(details.rpartition("last error: ")[2])
-        refused = code in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
-        if refused and "timestamp" in details:
-            return (
-                f"the server at {self._link.address} refuses this machine's clock, which differs from its own: set it"
+    async def _converse(self) -> None:
+        stream = Stream(self._channel, self._pace)
+        hello = Hello()
+        hello.CopyFrom(self._hello)
+        if self._hands:
+            hello.held.CopyFrom(await asyncio.to_thread(_held, next(reversed(self._hands.values()))))
+        self._downloading = None
+        try:
+            stream.open(hello)
+            self._stream = stream
+            await stream.frames(self._take)
+        finally:
+            self._stream = None
+            self._trained.bytes_down += stream.bytes_down
+            self._trained.bytes_up += stream.bytes_up
+            stream.abandon()
+        raise StreamEndedError
+
+    async def _take(self, frame: FromServer) -> None:
+        match frame.WhichOneof("frame"):
+            case "task":
+                await self._begin(frame.task)
+            case "piece":
+                await self._add(frame.piece)
+            case "welcome":
+                self._join(frame.welcome)
+            case "wait":
+                self._note_joined()
+                self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
+            case "refused":
+                if frame.refused.final:
+                    raise UserError(f"the server at {self._link.address} refused this client: {frame.refused.reason}")
+                raise RefusedError(frame.refused.reason)
+            case "cancel":
+                self._drop(frame.cancel.task)
+            case "finished":
+                self._say(self._trained.told(frame.finished.summary))
+                self._trained = Summary(joined=self._trained.joined)
+            case _:
+                raise MessageError("the server sent a frame that this version does not know")
+
+    def _note_joined(self) -> None:
+        self._has_joined = True
+        self._trained.joined += 1
+
+    def _join(self, welcome: Welcome) -> None:
+        """Prepare for a run, or go on with the one that we were in."""
+        self._note_joined()
+        self._say_once(f"joined the server at {self._link.address}")
+        config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}
+        if self._context is None or self._context.run_config != config:
+            self._runs += 1
+            self._context = Context(
+                run_id=self._runs, node_id=1, node_config=self._config, state=RecordDict(), run_config=config
             )
-        # After we had joined it only means that the server was restarted, and does not know us yet.
-        if refused and not joined and self._link.private_key is not None:
-            raise UserError(f"the server at {self._link.address} refused this client's key: {details}")
-        if self._link.private_key is None and "authentication is enabled" in details:
-            raise UserError(f"the server at {self._link.address} lets in known keys only: join with a bundle")
-        if code is grpc.StatusCode.FAILED_PRECONDITION:
-            return f"the server at {self._link.address} does not take this client now: {details}"
-        return f"lost the server at {self._link.address} ({code.name}: {details})"
 
-    def _unreachable(self, details: str) -> str:
-        """Say that the server is not there; where that will not change, and we were never in, give up."""
-        link = self._link
-        wrong = None if self._has_joined else what_is_wrong(link.address, link.host, link.root_certificates)
-        if wrong:
-            raise UserError(f"cannot join the server at {link.address}: {wrong}")
-        return f"waiting for the server at {link.address} ({details})"
+    async def _begin(self, frame: TaskFrame) -> None:
+        """Take a task: a new one, or one that a broken stream has interrupted."""
+        if frame.payload_bytes > LARGEST_TASK_BYTES:
+            raise MessageError(f"a task of {frame.payload_bytes} bytes")
+        hand = self._hands.get(frame.task)
+        if hand is None or not (hand.is_here or hand.incoming.received == frame.offset):
+            hand = begun(frame)
+            self._hands = {one: other for one, other in self._hands.items() if not other.is_done}
+            self._hands[hand.id] = hand
+        hand.is_wanted, hand.held_there = True, frame.held
+        self._downloading = None if hand.is_here else hand
+        await self._add(frame.piece)
+        if hand.is_done:
+            self._answer(hand)
+
+    async def _add(self, piece: bytes) -> None:
+        hand = self._downloading
+        if hand is None:
+            return  # the rest of a task that was withdrawn, or that we have
+        if hand.incoming.size <= PIECE_BYTES:
+            hand.incoming.add(piece)
+        else:
+            await asyncio.to_thread(hand.incoming.add, piece)
+            self._say_how_far(hand)
+        if hand.incoming.is_complete:
+            self._downloading, hand.is_here = None, True
+            hand.download_seconds = time.monotonic() - hand.started
+            self._to_do.put_nowait(hand)
+
+    def _say_how_far(self, hand: Hand) -> None:
+        """Tell of a download that takes a while, now and then."""
+        now = time.monotonic()
+        if self._stream is not None and now - max(hand.started, self._trained.last_progress) > PROGRESS_SECONDS:
+            self._trained.last_progress = now
+            self._stream.progress(hand, Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size)
+
+    def _drop(self, task: int) -> None:
+        hand = self._hands.pop(task, None)
+        if hand is not None:
+            hand.is_wanted = False
+            if self._downloading is hand:
+                self._downloading = None
+            if hand.is_done:
+                self._say("the server no longer waits for this answer; it came too late")
+
+    async def _work(self) -> None:
+        """Do one task after the other, whatever becomes of streams meanwhile."""
+        while True:
+            hand = await self._to_do.get()
+            if not hand.is_wanted:
+                continue
+            telling = asyncio.create_task(self._tell_steps(hand))
+            try:
+                await self._workers.do(lambda: self._do(hand))  # noqa: B023 - it is awaited here
+            finally:
+                telling.cancel()
+            self._answer(hand)
+
+    def _do(self, hand: Hand) -> None:
+        """Let the app answer a task; this is in a thread of its own."""
+        started = time.monotonic()
+        self._step = (0, 0)
+        try:
+            if self._context is None:
+                raise MessageError("a task before there is a run")
+            reply = self._app(_message(hand), self._context)
+        except Exception as error:  # a message that no app of ours can read
+            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {error}"[:300])
+        else:
+            if reply.has_error():
+                hand.failure = Failure(code=CODES.get(reply.error.code, Failure.FAILED), reason=reply.error.reason)
+                self._say(f"cannot do what the server asks: {reply.error.reason}")
+            else:
+                hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)
+        self._trained.tasks += 1
+        self._trained.seconds += time.monotonic() - started
+        hand.is_done = True
+
+    async def _tell_steps(self, hand: Hand) -> None:
+        last = (0, 0)
+        while True:
+            await asyncio.sleep(PROGRESS_SECONDS)
+            if self._stream is not None and self._step != last:
+                last = self._step
+                self._stream.progress(hand, Progress.TRAINING, *last)
+
+    def _answer(self, hand: Hand) -> None:
+        """Send an answer, if there is a stream; else the server will ask for it again."""
+        if self._stream is not None and hand.is_wanted:
+            self._stream.answer(hand)
+
+    def _say_once(self, text: str) -> None:
+        if text != self._last_word:
+            self._last_word = text
+            self._say(text)
+
+    async def _reason(self, error: Exception) -> str:
+        if isinstance(error, (RefusedError, MessageError)):
+            return f"the server at {self._link.address} does not take this client now: {error}"
+        if isinstance(error, StreamEndedError):
+            return f"the server at {self._link.address} has left"
+        if not isinstance(error, grpc.RpcError):
+            return f"something went wrong here ({error!r})"
+        code, details = error.code(), error.details() or ""
+        if code is not grpc.StatusCode.UNAVAILABLE:
+            return f"lost the server at {self._link.address} ({code.name}: {details})"
+        wrong = None if self._has_joined else await asyncio.to_thread(what_is_wrong, self._link)
+        if wrong:  # and it will not change
+            raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
+        return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
 
 
-def _channel(link: Link) -> grpc.Channel:
-    options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
-    if link.root_certificates is None:
-        return grpc.insecure_channel(link.address, options)
-    options.append(("grpc.ssl_target_name_override", link.host))
-    return grpc.secure_channel(link.address, grpc.ssl_channel_credentials(link.root_certificates), options)
+@dataclass
+class Summary:
+    """What a client did in a run."""
+
+    joined: int = 0
+    tasks: int = 0
+    seconds: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    last_progress: float = 0.0
+
+    def told(self, summary: str) -> str:
+        """Return what to say when a run is over."""
+        return f"{summary}; this client has answered {self.tasks} times, in {self.seconds:.1f} s of work"
+
+
+def _held(hand: Hand) -> Held:
+    return hand.incoming.held(hand.id)
+
+
+def _message(hand: Hand) -> Message:
+    """Return a task as Flower's message."""
+    payload = hand.incoming.payload
+    metadata = Metadata(
+        run_id=1,
+        message_id=str(hand.id),
+        src_node_id=1,
+        dst_node_id=1,
+        reply_to_message_id="",
+        group_id="",
+        created_at=time.time(),
+        ttl=DEFAULT_TTL,
+        message_type=message_type_of(hand.question),
+    )
+    return Message(content=content_of(hand.question, arrays_of(payload) if payload else None), metadata=metadata)

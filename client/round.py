@@ -85,7 +85,7 @@ class Participant:
         return Report(
             client=self.name,
             round=order.plan.round,
-            seconds=time.perf_counter() - started,
+            seconds={"train": time.perf_counter() - started},
             peak=peak_memory(self._device),
             upload=pending.sent,
         )

@@ -21,11 +21,11 @@ from torch import Tensor
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
-from common.messages.pieces import payload_bytes
+from common.messages.content import payload_of
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.runs.run_folder import RunFolder
 from strategies.flower.downlink import Downlink
 from strategies.flower.membership import Membership
@@ -50,7 +50,7 @@ class Federation:
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self.folder = folder
         self._stack = stack
-        self.fleet = stack.enter_context(Fleet("127.0.0.1:0"))
+        self.hub = stack.enter_context(Hub("127.0.0.1:0"))
         self._started = 0
 
     def state(self, index: int) -> Path:
@@ -62,7 +62,7 @@ class Federation:
         log = self.folder / f"client-{index}-{self._started}.log"
         options = ["--insecure", "--partition", f"{index}/{CLIENTS}", "--state", str(state or self.state(index))]
         program = ("-m", "tests.harness.dying_client", *doom) if doom else ("-m", "client")
-        return self._stack.enter_context(client_process(self.fleet.address, *options, log=log, program=program))
+        return self._stack.enter_context(client_process(self.hub.address, *options, log=log, program=program))
 
     def run(
         self,
@@ -80,7 +80,7 @@ class Federation:
             evict_after_rounds=evict_after_rounds,
             audit_every_rounds=1,
         )
-        return deploy(self.fleet, experiment, terms, after=after, heard=heard)
+        return deploy(self.hub, experiment, terms, after=after, heard=heard)
 
 
 @pytest.fixture
@@ -95,7 +95,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Tensor:
         calm = Federation(tmp_path_factory.mktemp("calm"), stack)
         for index in range(CLIENTS):
             calm.join(index)
-        return deploy(calm.fleet, experiment_of()).model
+        return deploy(calm.hub, experiment_of()).model
 
 
 # One of the moments is in `make test`, and all of them without a network in test_faults.py.
@@ -157,7 +157,7 @@ def test_a_client_gone_for_good_is_given_up(federation: Federation) -> None:
 
 
 @pytest.mark.slow
-def test_the_process_that_hosts_the_fleet_api_is_killed_in_mid_round_and_the_run_finishes(tmp_path: Path) -> None:
+def test_the_process_that_hosts_the_link_is_killed_in_mid_round_and_the_run_finishes(tmp_path: Path) -> None:
     settings = ["--clients", "2", "--set", "rounds=60", "--set", "schedule.period=64"]
     subprocess.run(local("digits", *settings, "--output", str(tmp_path / "calm")), check=True, timeout=300)
     log = tmp_path / "killed.log"
@@ -258,7 +258,7 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
         disk.fill()
         recentrings = dict(members._recentrings())
         for messages in (evaluations, recentrings):
-            assert payload_bytes(messages["client-0"].content) > 1 << 20
+            assert len(payload_of(messages["client-0"].content)) > 1 << 20
     assert len(disk.said) == 2
     assert all("No space left" in text for text in disk.said)
 

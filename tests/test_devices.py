@@ -27,7 +27,7 @@ from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.messages.messages import Order
 from common.rounds.state import ServerState
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from strategies.hybrid import Hybrid
 from tests.harness.processes import deploy
 
@@ -102,14 +102,14 @@ def take_part(state: Path, *options: str) -> None:
 
     def run_and_end() -> None:
         try:
-            deploy(fleet, load_experiment("digits", ["clients=1", "rounds=2"]))
+            deploy(hub, load_experiment("digits", ["clients=1", "rounds=2"]))
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    with signals_as_they_were(), Fleet("127.0.0.1:0") as fleet:
+    with signals_as_they_were(), Hub("127.0.0.1:0") as hub:
         server = threading.Thread(target=run_and_end)
         server.start()
-        arguments = ["join", fleet.address, "--insecure", "--partition", "0/1", "--state", str(state), *options]
+        arguments = ["join", hub.address, "--insecure", "--partition", "0/1", "--state", str(state), *options]
         client_app(arguments, standalone_mode=False)
         server.join()
 

@@ -1,4 +1,4 @@
-"""Real federations: client processes, gRPC, the strategy on Flower's Fleet API."""
+"""Real federations: client processes, streams of gRPC, the strategy on them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from common.experiment.files import load_experiment
 from common.messages.messages import Run, pack_run
 from common.rounds.algorithm import Algorithm
 from common.rounds.records import RoundRecord
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.link.post_office import PostOffice
 from server.simulation.simulation import Simulation
 from strategies.flower.strategy import AlgorithmStrategy, FederationError
@@ -35,17 +35,17 @@ ROUNDS = 10
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
     """Three client processes that stay for one run after the other."""
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, CLIENTS, tmp_path_factory.mktemp("logs")):
-        yield fleet
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, CLIENTS, tmp_path_factory.mktemp("logs")):
+        yield hub
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) -> None:
+def test_the_deployed_run_gives_the_simulators_model(name: str, hub: Hub) -> None:
     settings = [f"algorithm.name={name}", f"clients={CLIENTS}", f"rounds={ROUNDS}", "schedule.period=4"]
     experiment = load_experiment("digits", settings)
-    run = deploy(fleet, experiment)
+    run = deploy(hub, experiment)
     simulation, records = Simulation(experiment, load(experiment), CPU), run.records
     expected = list(simulation.rounds())
     model = simulation.state.model
@@ -56,11 +56,11 @@ def test_the_deployed_run_gives_the_simulators_model(name: str, fleet: Fleet) ->
     assert_same_counts(records, expected)
 
 
-def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(fleet: Fleet) -> None:
+def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(hub: Hub) -> None:
     settings = [f"clients={CLIENTS}", "rounds=6", "schedule.period=4"]
-    exact = deploy(fleet, load_experiment("digits", settings))
+    exact = deploy(hub, load_experiment("digits", settings))
     experiment = load_experiment("digits", [*settings, "codec.precision=bfloat16"])
-    rounded = deploy(fleet, experiment)
+    rounded = deploy(hub, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
     assert_same_counts(rounded.records, list(simulation.rounds()))
     assert float((rounded.model - simulation.state.model).norm() / rounded.model.norm()) < 1e-5
@@ -86,7 +86,7 @@ def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[Roun
             assert without_messages == expected.traffic_by_client[name]
 
 
-def test_the_example_in_the_documentation_runs(fleet: Fleet, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_example_in_the_documentation_runs(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     text = (Path(__file__).parent.parent / "docs" / "flower.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
     module: dict[str, object] = {"__name__": "example"}
@@ -95,30 +95,30 @@ def test_the_example_in_the_documentation_runs(fleet: Fleet, capsys: pytest.Capt
     configuration = pack_run(Run(experiment=experiment, name="example"))
     app = module["app"]
     assert isinstance(app, ServerApp)
-    with fleet.run(configuration) as grid:
+    with hub.run(configuration) as grid:
         run_id = grid.run.run_id
         app(grid, Context(run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=configuration))
     assert "test_accuracy" in capsys.readouterr().out
 
 
-def test_a_run_that_diverges_ends_with_one_line(fleet: Fleet) -> None:
+def test_a_run_that_diverges_ends_with_one_line(hub: Hub) -> None:
     settings = [f"clients={CLIENTS}", "rounds=20", "algorithm.name=fedavg", "algorithm.learning_rate=1e30"]
     with pytest.raises(FederationError, match="finite"):
-        deploy(fleet, load_experiment("digits", settings))
+        deploy(hub, load_experiment("digits", settings))
 
 
-def test_clients_asked_for_their_loss_give_the_simulators(fleet: Fleet) -> None:
+def test_clients_asked_for_their_loss_give_the_simulators(hub: Hub) -> None:
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=3", "schedule.period=4"])
-    run = deploy(fleet, experiment, Terms(evaluate_on_clients=True))
+    run = deploy(hub, experiment, Terms(evaluate_on_clients=True))
     expected = list(Simulation(experiment, load(experiment), CPU).rounds())
     for record, simulated in zip(run.records, expected, strict=True):
         assert record.metrics["train_loss"] == pytest.approx(simulated.metrics["train_loss"], rel=1e-4)
 
 
-def test_all_messages_of_a_run_are_in_its_records(fleet: Fleet) -> None:
+def test_all_messages_of_a_run_are_in_its_records(hub: Hub) -> None:
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=4", "schedule.period=4"])
     witness = Witness(experiment, Terms(evaluate_on_clients=True, audit_every_rounds=2))
-    with fleet.run(pack_run(Run(experiment=experiment, name="counted"))) as grid:
+    with hub.run(pack_run(Run(experiment=experiment, name="counted"))) as grid:
         witness.run(grid)
         down, up = grid.traffic_bytes()
     assert sorted(witness.records[1].traffic_beside_training) == ["audit", "evaluate"]
@@ -136,12 +136,12 @@ def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
 def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
     """It has a state folder; its old connection still counts as alive when it is back, but nobody waits for that."""
     experiment = load_experiment("digits", ["clients=2", "rounds=8", "schedule.period=4"])
-    with Fleet("127.0.0.1:0") as fleet, ExitStack() as stack:
+    with Hub("127.0.0.1:0") as hub, ExitStack() as stack:
 
         def start(index: int) -> subprocess.Popen[bytes]:
             options = ("--insecure", "--partition", f"{index}/2", "--state", str(tmp_path / "state"))
             log = tmp_path / f"client-{index}-{time.monotonic()}.log"
-            return stack.enter_context(client_process(fleet.address, *options, log=log))
+            return stack.enter_context(client_process(hub.address, *options, log=log))
 
         victim = [start(0), start(1)][1]
 
@@ -150,7 +150,7 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
                 victim.kill()
                 start(1)
 
-        run = deploy(fleet, experiment, after=kill_in_round_three)
+        run = deploy(hub, experiment, after=kill_in_round_three)
     assert sum("client-1 has joined again, by a new connection" in one for one in run.said) == 1
     assert not any("has left" in one or "asking again" in one for one in run.said)
     simulation = Simulation(experiment, load(experiment), CPU)
@@ -158,10 +158,10 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
     assert float((run.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
 
 
-def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Fleet) -> None:
+def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(hub: Hub) -> None:
     office = PostOffice()
     experiment = load_experiment("digits", [f"clients={CLIENTS}"])
-    with fleet.run(pack_run(Run(experiment=experiment, name="box"))) as grid:
+    with hub.run(pack_run(Run(experiment=experiment, name="box"))) as grid:
         order = grid.create_message(RecordDict(), MessageType.TRAIN, 7, "1")
     order.metadata.__dict__["_message_id"] = "m"
     office.send(order, b"payload")
@@ -175,10 +175,10 @@ def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(fleet: Flee
     assert office.payload_for(7, "m") is None
 
 
-def test_a_client_that_is_back_by_another_connection_answers_there(fleet: Fleet) -> None:
+def test_a_client_that_is_back_by_another_connection_answers_there(hub: Hub) -> None:
     office = PostOffice()
     experiment = load_experiment("digits", [f"clients={CLIENTS}"])
-    with fleet.run(pack_run(Run(experiment=experiment, name="back"))) as grid:
+    with hub.run(pack_run(Run(experiment=experiment, name="back"))) as grid:
         orders = [grid.create_message(RecordDict(), MessageType.TRAIN, node, "1") for node in (7, 8)]
     for order in orders:
         order.metadata.__dict__["_message_id"] = "m"
@@ -195,7 +195,7 @@ def test_a_client_that_is_back_by_another_connection_answers_there(fleet: Fleet)
     assert office.take_replies({"m"}) == [prompt]
 
 
-def test_a_reply_that_is_too_large_is_refused_and_said_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reply_that_is_too_large_is_refused_and_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strategies.flower.strategy.largest_bytes", lambda state: 100)
     with pytest.raises(FederationError, match=r"client-\d: a reply of \d+ bytes where at most 100 were expected"):
-        deploy(fleet, load_experiment("digits", [f"clients={CLIENTS}", "rounds=2"]))
+        deploy(hub, load_experiment("digits", [f"clients={CLIENTS}", "rounds=2"]))

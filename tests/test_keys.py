@@ -30,7 +30,7 @@ from server.keys import certificates
 from server.keys import folder as keys_module
 from server.keys.folder import Keys
 from server.link.admission import Admission
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from tests.harness.processes import client_process, deploy, wait_until
 
 
@@ -123,8 +123,8 @@ def test_nobody_can_speak_for_a_key_that_it_does_not_sign_with(keys: Keys) -> No
     """A stranger who knows a client's public key, which is no secret, cannot take its place."""
     victim = public_key_to_bytes(Bundle.read(keys.add("client-0")).private_key().public_key())
     own = Bundle.read(Keys.init(keys.folder.parent / "foreign", ["127.0.0.1"], 1).add("stranger"))
-    with Fleet("127.0.0.1:0", keys, print) as fleet:
-        link = Link.of_bundle(replace(own, authority=(keys.folder / "ca.crt").read_text()), fleet.address)
+    with Hub("127.0.0.1:0", keys, print) as hub:
+        link = Link.of_bundle(replace(own, authority=(keys.folder / "ca.crt").read_text()), hub.address)
         connection = Connection(link)
         request = fleet_pb2.ActivateNodeRequest(public_key=victim, heartbeat_interval=30)
         with pytest.raises(grpc.RpcError, match="not signed with the key that it is about"):
@@ -143,7 +143,7 @@ def test_an_expired_certificate_is_said_at_start(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(certificates, "CLOCKS_DIFFER", datetime.timedelta(days=2))
     expired = Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092)
     with pytest.raises(UserError, match="has expired on"):
-        Fleet("127.0.0.1:0", expired)
+        Hub("127.0.0.1:0", expired)
 
 
 class _AnyTime(Keys):
@@ -177,13 +177,13 @@ def test_only_those_with_a_good_key_get_in(keys: Keys, tmp_path: Path) -> None:
     unregistered.write_text(known.to_text())
     kept = shutil.copy(bundles[3], tmp_path / "kept.join")
     keys.revoke("client-3")
-    with Fleet("127.0.0.1:0", keys, said.append) as fleet:
-        at, part = ("--server", fleet.address), ("--partition", "0/2")
+    with Hub("127.0.0.1:0", keys, said.append) as hub:
+        at, part = ("--server", hub.address), ("--partition", "0/2")
         with (
             refused((str(unregistered), *at, *part), "it is not among the keys", tmp_path / "unregistered.log"),
             refused((str(kept), *at, *part), "the key of client-3 was revoked", tmp_path / "revoked.log"),
             refused((str(stranger), *at, *part), "its certificate is not good for this", tmp_path / "ca.log"),
-            refused((fleet.address, "--insecure", *part), "it speaks TLS", tmp_path / "plain.log"),
+            refused((hub.address, "--insecure", *part), "it speaks TLS", tmp_path / "plain.log"),
         ):
             pass
         assert sum("its key is not one of ours" in line for line in said) == 1
@@ -191,9 +191,9 @@ def test_only_those_with_a_good_key_get_in(keys: Keys, tmp_path: Path) -> None:
         with (
             client_process(str(bundles[0]), *at, *part, log=tmp_path / "0.log"),
             client_process(str(bundles[1]), *at, "--partition", "1/2", log=tmp_path / "1.log"),
-            impostor(Bundle.read(bundles[2]), fleet.address) as heard,
+            impostor(Bundle.read(bundles[2]), hub.address) as heard,
         ):
-            run = deploy(fleet, load_experiment("digits", ["clients=2", "rounds=30"]))
+            run = deploy(hub, load_experiment("digits", ["clients=2", "rounds=30"]))
             assert run.counted == [2] * 30
             wait_until(lambda: any("the key of client-2 does not go with the name client-0" in one for one in heard))
 
@@ -220,13 +220,13 @@ class impostor:  # noqa: N801 - used like a function
 def test_who_is_added_may_join_a_running_server_and_who_is_revoked_is_put_out(keys: Keys, tmp_path: Path) -> None:
     said: list[str] = []
     first = keys.add("client-0")
-    with Fleet("127.0.0.1:0", keys, said.append) as fleet:
+    with Hub("127.0.0.1:0", keys, said.append) as hub:
         second, log = keys.add("client-1"), tmp_path / "1.log"
         with (
-            client_process(str(first), "--server", fleet.address, "--partition", "0/2", log=tmp_path / "0.log"),
-            client_process(str(second), "--server", fleet.address, "--partition", "1/2", log=log) as put_out,
+            client_process(str(first), "--server", hub.address, "--partition", "0/2", log=tmp_path / "0.log"),
+            client_process(str(second), "--server", hub.address, "--partition", "1/2", log=log) as put_out,
         ):
-            deploy(fleet, load_experiment("digits", ["clients=2", "rounds=3"]))
+            deploy(hub, load_experiment("digits", ["clients=2", "rounds=3"]))
             keys.revoke("client-1")
             assert put_out.wait(60) == 2
         assert "the key of client-1 was revoked" in log.read_text()
@@ -236,8 +236,8 @@ def test_who_is_added_may_join_a_running_server_and_who_is_revoked_is_put_out(ke
 def test_a_server_at_another_address_than_its_certificate_names_is_refused(keys: Keys, tmp_path: Path) -> None:
     bundle = keys.add("client-0")
     Keys.init(keys.folder, ["192.0.2.1"], 9092)
-    with Fleet("127.0.0.1:0", keys, print) as fleet:
-        arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
+    with Hub("127.0.0.1:0", keys, print) as hub:
+        arguments = (str(bundle), "--server", hub.address, "--partition", "0/2")
         with refused(arguments, "IP address mismatch", tmp_path / "wrong.log"):
             pass
 
@@ -247,8 +247,8 @@ def test_a_server_behind_a_tunnel_is_known_by_the_name_in_the_bundle(host: str, 
     keys, log = Keys.init(tmp_path / "keys", [host], 9092), tmp_path / "client.log"
     bundle = keys.add("client-0")
     with (
-        Fleet("127.0.0.1:0", keys, print) as fleet,
-        client_process(str(bundle), "--server", fleet.address, "--partition", "0/2", log=log),
+        Hub("127.0.0.1:0", keys, print) as hub,
+        client_process(str(bundle), "--server", hub.address, "--partition", "0/2", log=log),
     ):
         wait_until(lambda: "joined the server" in log.read_text())
 
@@ -258,15 +258,15 @@ def test_a_server_with_an_expired_certificate_is_refused(tmp_path: Path, monkeyp
     monkeypatch.setattr(certificates, "CLOCKS_DIFFER", datetime.timedelta(days=2))
     keys = _AnyTime(Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092).folder)
     bundle = keys.add("client-0")
-    with Fleet("127.0.0.1:0", keys, print) as fleet:
-        arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
+    with Hub("127.0.0.1:0", keys, print) as hub:
+        arguments = (str(bundle), "--server", hub.address, "--partition", "0/2")
         with refused(arguments, "certificate has expired", tmp_path / "wrong.log"):
             pass
 
 
 def test_a_server_without_tls_is_refused_by_who_has_a_bundle(keys: Keys, tmp_path: Path) -> None:
     bundle = keys.add("client-0")
-    with Fleet("127.0.0.1:0") as fleet:
-        arguments = (str(bundle), "--server", fleet.address, "--partition", "0/2")
+    with Hub("127.0.0.1:0") as hub:
+        arguments = (str(bundle), "--server", hub.address, "--partition", "0/2")
         with refused(arguments, "it does not speak TLS", tmp_path / "client.log"):
             pass

@@ -11,7 +11,7 @@ import pytest
 
 from common.experiment.files import load_experiment
 from common.rounds.records import RoundRecord
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from tests.harness import small_data
 from tests.harness.memory import messages_in_memory, resident_bytes
 from tests.harness.processes import clients, deploy
@@ -28,8 +28,8 @@ def test_a_thousand_rounds_leave_no_messages_and_no_threads_behind(tmp_path: Pat
         if record.round in (200, 1000):  # by then all that is filled once is full
             seen.append((messages_in_memory(), threading.active_count()))
 
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
-        deploy(fleet, experiment, after=look)
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, 2, tmp_path):
+        deploy(hub, experiment, after=look)
     (messages, threads), (messages_later, threads_later) = seen
     assert messages_later <= messages + 10
     assert threads_later <= threads + 2
@@ -40,7 +40,7 @@ def test_rounds_with_a_large_model_leave_none_of_them_behind(tmp_path: Path) -> 
     """One copy of 4 MB that was left behind in each round would be 200 MB in the end; a tenth of that is allowed."""
     settings = ["task.size=1000000", "rounds=70", "clients=2"]
     experiment = load_experiment(str(REPOSITORY / "bench" / "payload.yaml"), settings)
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path) as processes:
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, 2, tmp_path) as processes:
         watched = [os.getpid(), *(process.pid for process in processes)]
         sizes: list[list[int]] = []
 
@@ -49,7 +49,7 @@ def test_rounds_with_a_large_model_leave_none_of_them_behind(tmp_path: Path) -> 
                 gc.collect()
                 sizes.append([resident_bytes(pid) for pid in watched])
 
-        deploy(fleet, experiment, after=look)
+        deploy(hub, experiment, after=look)
     for before, after in zip(*sizes, strict=True):
         assert after - before < 0.1 * 50 * 4_000_000
 
@@ -61,8 +61,8 @@ def test_a_resnet18_federates_and_its_bytes_are_as_counted(tmp_path: Path, monke
     monkeypatch.setenv("PROXSKIP_DATA", str(data))
     settings = ["clients=2", "rounds=2", "schedule.period=1", "task.batch_size=4"]
     experiment = load_experiment("cifar10", settings)
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path):
-        run = deploy(fleet, experiment)
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, 2, tmp_path):
+        run = deploy(hub, experiment)
     size, buffers = run.model.numel(), run.strategy.state.buffers
     assert size > 11_000_000
     assert buffers is not None

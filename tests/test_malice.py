@@ -23,7 +23,7 @@ from common.program.bundle import Bundle
 from common.rounds.records import PeakMemory
 from common.rounds.state import Upload
 from server.keys.folder import Keys
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from strategies.flower.terms import Terms
 from tests.harness.memory import messages_in_memory
 from tests.harness.processes import client_process, deploy
@@ -126,29 +126,29 @@ class Mallory:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+def hub(tmp_path: Path) -> Iterator[Hub]:
     """A server and two honest clients; the third key is Mallory's."""
     keys = Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092)
     bundles = [keys.add(f"client-{index}") for index in range(3)]
-    with Fleet("127.0.0.1:0", keys) as fleet:
-        honest = [(str(bundles[index]), "--server", fleet.address, "--partition", f"{index}/3") for index in (0, 1)]
+    with Hub("127.0.0.1:0", keys) as hub:
+        honest = [(str(bundles[index]), "--server", hub.address, "--partition", f"{index}/3") for index in (0, 1)]
         with (
             client_process(*honest[0], log=tmp_path / "0.log"),
             client_process(*honest[1], log=tmp_path / "1.log"),
         ):
-            yield fleet
+            yield hub
 
 
 def bundle_of(folder: Path) -> Path:
     return folder / "keys" / "bundles" / f"{NAME}.join"
 
 
-def run_with(fleet: Fleet, bundle: Path, tricks: list[Trick], rounds: int) -> Witness:
-    mallory = Mallory(fleet.address, bundle, tricks)
+def run_with(hub: Hub, bundle: Path, tricks: list[Trick], rounds: int) -> Witness:
+    mallory = Mallory(hub.address, bundle, tricks)
     thread = threading.Thread(target=mallory.serve)
     thread.start()
     try:
-        run = deploy(fleet, experiment_of(rounds), Terms(minimum_clients=2, deadline_seconds=60, largest_norm=100.0))
+        run = deploy(hub, experiment_of(rounds), Terms(minimum_clients=2, deadline_seconds=60, largest_norm=100.0))
     finally:
         mallory.connection.cancel()
         thread.join(20)
@@ -162,8 +162,8 @@ def experiment_of(rounds: int) -> Experiment:
     return load_experiment("digits", ["clients=3", f"rounds={rounds}", "schedule.period=3"])
 
 
-def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_path: Path) -> None:
-    run = run_with(fleet, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
+def test_whatever_it_sends_the_others_are_averaged_without_it(hub: Hub, tmp_path: Path) -> None:
+    run = run_with(hub, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
     assert run.counted == [2] * len(TRICKS)
     for record, reason in zip(run.records, TRICKS, strict=True):
         assert list(record.clients_missing) == [NAME], record.round
@@ -172,10 +172,10 @@ def test_whatever_it_sends_the_others_are_averaged_without_it(fleet: Fleet, tmp_
     assert run.model.isfinite().all()
 
 
-def test_the_server_keeps_nothing_of_what_it_refuses(fleet: Fleet, tmp_path: Path) -> None:
+def test_the_server_keeps_nothing_of_what_it_refuses(hub: Hub, tmp_path: Path) -> None:
     tricks = [TRICKS[name] for name in ("not finite", "checksum", "lengths add up")]
     bundle = bundle_of(tmp_path)
-    run_with(fleet, bundle, tricks, 10)
+    run_with(hub, bundle, tricks, 10)
     before = messages_in_memory()
-    run_with(fleet, bundle, tricks, 100)
+    run_with(hub, bundle, tricks, 100)
     assert messages_in_memory() <= before + 10  # what is on its way may differ; each refusal had two messages

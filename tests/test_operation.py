@@ -19,7 +19,7 @@ from common.errors import UserError
 from common.experiment.files import load_experiment
 from server.__main__ import app as server_app
 from server.deploy.local_clients import leaving, local_clients
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.runs import run_folder
 from server.runs.run_folder import RunFolder
 from tests.harness.namespaces import needs_namespaces, network
@@ -56,7 +56,7 @@ def test_a_run_is_refused_in_order_and_a_folder_without_a_run_goes_again(
     begun = RunFolder.create(Path("begun"), load_experiment("blogfeedback"), "feedback")
     (begun.path / "journal.safetensors").write_bytes(b"no journal")
     data, new = ("--data", "EMPTY"), ("--output", "deep/new")
-    with Fleet("127.0.0.1:0") as other:
+    with Hub("127.0.0.1:0") as other:
         run, taken = ("run", "blogfeedback", "--insecure"), ("--listen", other.address)
         assert_refused("is unknown", *run, "--set", "task.name=x", *taken, *data, "--output", "begun")
         assert_refused("already holds a run", *run, *taken, *data, "--output", "begun")
@@ -95,8 +95,8 @@ def test_a_client_that_cannot_start_says_why(arguments: tuple[str, ...], reason:
 
 
 def test_a_port_in_use_is_one_line() -> None:
-    with Fleet("127.0.0.1:0") as fleet, pytest.raises(UserError, match="the port is taken"):
-        Fleet(fleet.address)
+    with Hub("127.0.0.1:0") as hub, pytest.raises(UserError, match="the port is taken"):
+        Hub(hub.address)
 
 
 def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> None:

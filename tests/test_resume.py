@@ -26,7 +26,7 @@ from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
 from common.vectors.remainder import Remainder
 from server.deploy.federation import Federation
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.runs.journal import FILE, Journal, JournalEntry
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
@@ -44,9 +44,9 @@ class CrashError(Exception):
 
 
 @pytest.fixture(scope="module")
-def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, CLIENTS, tmp_path_factory.mktemp("logs")):
-        yield fleet
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, CLIENTS, tmp_path_factory.mktemp("logs")):
+        yield hub
 
 
 def experiment_of(name: str = "sparse_proxskip") -> Experiment:
@@ -54,7 +54,7 @@ def experiment_of(name: str = "sparse_proxskip") -> Experiment:
     return load_experiment("digits", settings)
 
 
-def go_on(fleet: Fleet, experiment: Experiment, folder: RunFolder, crash_after: int | None) -> None:
+def go_on(hub: Hub, experiment: Experiment, folder: RunFolder, crash_after: int | None) -> None:
     """Run from the journal until the end, or until the given round was recorded."""
 
     def show(record: RoundRecord) -> None:
@@ -63,19 +63,19 @@ def go_on(fleet: Fleet, experiment: Experiment, folder: RunFolder, crash_after: 
 
     entry = Journal(folder.path, experiment).read()
     recorder = Recorder(folder, experiment, entry, show=show, say=lambda _: None)
-    Federation(experiment, load(experiment), Terms(), recorder, entry).run_on_fleet(fleet)
+    Federation(experiment, load(experiment), Terms(), recorder, entry).run_on(hub)
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
-def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, fleet: Fleet, tmp_path: Path) -> None:
+def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, hub: Hub, tmp_path: Path) -> None:
     experiment = experiment_of(name)
-    undisturbed = deploy(fleet, experiment)
+    undisturbed = deploy(hub, experiment)
     expected = undisturbed.records
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")
     for crash_after in (1, 2, 5):
         with pytest.raises(CrashError):
-            go_on(fleet, experiment, folder, crash_after)
-    go_on(fleet, experiment, folder, None)
+            go_on(hub, experiment, folder, crash_after)
+    go_on(hub, experiment, folder, None)
     model = load_file(folder.path / "model.safetensors")["model"]
     assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
     records = folder.rounds()
@@ -86,10 +86,10 @@ def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, flee
 
 @pytest.mark.parametrize("moment", ["before the journal", "after the journal"])
 def test_a_crash_between_average_and_record_loses_nothing(
-    moment: str, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    moment: str, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment = experiment_of()
-    undisturbed = deploy(fleet, experiment)
+    undisturbed = deploy(hub, experiment)
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")
     write = Journal.write
 
@@ -104,11 +104,11 @@ def test_a_crash_between_average_and_record_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Journal, "write", crashing)
         with pytest.raises(CrashError):
-            go_on(fleet, experiment, folder, None)
+            go_on(hub, experiment, folder, None)
     assert len(folder.rounds()) == 2
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 3, "local_st')  # a line that was torn
-    go_on(fleet, experiment, folder, None)
+    go_on(hub, experiment, folder, None)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
     model = load_file(folder.path / "model.safetensors")["model"]
     assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)

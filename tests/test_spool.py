@@ -10,10 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from flwr.app import Message, MessageType, RecordDict
-from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
-from flwr.supercore.task_identity import TaskIdentity
+from flwr.app import Array
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -23,17 +20,14 @@ from common.codec.bytestream import varint
 from common.codec.vector import decode, decode_entries, encode
 from common.errors import DecodeError
 from common.messages import messages as wire
-from common.messages import pieces
 from common.rounds.mean import RunningMean
-from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
+from common.rounds.state import ReceivedUpload, ServerState, Upload
 from common.storage.spool import Spool, SpoolError, spooled
 from common.vectors import entries
 from common.vectors.entries import Blocks
-from server.link.post_office import PostOffice
 from strategies.flower.shelf import Shelf
 from tests.harness.random_vectors import mutated, random_vector
 
-PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
 MUTATIONS = 3_000
 
 
@@ -163,14 +157,6 @@ def test_a_mean_in_the_memory_of_its_sum(size: int, dtype: torch.dtype) -> None:
     assert mean.mean().model.equal((rows.double().sum(dim=0) / 3).to(dtype))
 
 
-@pytest.fixture
-def in_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Flower makes messages in a run only."""
-    for name in ("task_id", "run_id", "node_id"):
-        monkeypatch.setattr(TaskIdentity, f"_{name}", 1, raising=False)
-
-
-@pytest.mark.usefixtures("in_a_run")
 def test_a_large_payload_is_in_a_file_and_flower_sees_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     state = ServerState(model=torch.arange(1.0, 51.0))
     small = payload.encode_state(state)
@@ -179,11 +165,9 @@ def test_a_large_payload_is_in_a_file_and_flower_sees_its_bytes(monkeypatch: pyt
     assert isinstance(small, bytes)
     assert isinstance(large, Spool)
     assert large[:] == small
-    message = Message(wire.pack_order(wire.pack_state(state), PLAN, 0), 7, MessageType.TRAIN)
-    contents = {one: part.deflate() for one, part in get_all_nested_objects(message).items()}
-    back = inflate_object_from_contents(message.object_id, contents)
-    assert isinstance(back, Message)
-    assert wire.unpack_order(back.content, like=state).state.model.equal(state.model)
+    arrays = wire.pack_state(state)
+    back = Array.inflate(arrays["payload"].deflate())  # as it goes over a link of Flower's own
+    assert back.data == small
 
 
 def no_room(*_: object) -> int:
@@ -194,27 +178,6 @@ def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", no_room)
     with pytest.raises(SpoolError, match=r"cannot write a temporary file in .*: No space left on device"):
         Spool(3).write(0, b"abc")
-
-
-@pytest.mark.usefixtures("in_a_run")
-def test_an_upload_for_which_the_disk_has_no_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
-    content = wire.pack_order(wire.pack_state(ServerState(model=torch.arange(1.0, 51.0))), PLAN, 0)
-    first, data = pieces.cut(content)
-    office = PostOffice()
-    order = Message(RecordDict(), 7, MessageType.TRAIN)
-    order.metadata.__dict__.update(_message_id="m")
-    office.send(order, b"payload")
-    reply = Message(first, reply_to=order)
-    reply.metadata.__dict__["_src_node_id"] = 7
-    assert office.receive(reply, 7)
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", no_room)
-        assert office.receive_piece(7, "m", 1, pieces.piece(data, 1))
-    (refusal,) = office.take_replies({"m"})
-    assert refusal.has_error()
-    assert "cannot write a temporary file" in str(refusal.error.reason)
-    assert not office.receive_piece(7, "m", 2, pieces.piece(data, 2)), "nobody waits for the rest"
 
 
 def test_a_vector_on_the_shelf_stays_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from common.experiment.files import load_experiment
 from server.deploy.local_clients import leaving
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.simulation.simulation import Simulation
 from tests.harness.processes import client_process, deploy, free_port, is_listening, wait_until
 from tests.harness.witness import CPU, load
@@ -56,11 +56,11 @@ def super_node(address: str, index: int, folder: Path) -> tuple[str, ...]:
 def test_a_stock_super_node_and_a_resident_node_in_one_run(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     with (
-        Fleet("127.0.0.1:0") as fleet,
-        client_process(fleet.address, "--insecure", "--partition", "0/2", log=tmp_path / "resident.log"),
-        flower(*super_node(fleet.address, 1, tmp_path), home=tmp_path / "home", log=tmp_path / "node.log"),
+        Hub("127.0.0.1:0") as hub,
+        client_process(hub.address, "--insecure", "--partition", "0/2", log=tmp_path / "resident.log"),
+        flower(*super_node(hub.address, 1, tmp_path), home=tmp_path / "home", log=tmp_path / "node.log"),
     ):
-        run = deploy(fleet, experiment)
+        run = deploy(hub, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
     assert run.counted == [2, 2, 2]
@@ -96,10 +96,10 @@ def flwr_run(home: Path, folder: Path, **configuration: str) -> None:
 
 
 def test_flwr_run_with_stock_parts_only(tmp_path: Path) -> None:
-    fleet = f"127.0.0.1:{free_port()}"
-    nodes = [super_node(fleet, index, tmp_path) for index in range(2)]
+    hub = f"127.0.0.1:{free_port()}"
+    nodes = [super_node(hub, index, tmp_path) for index in range(2)]
     with (
-        super_link("--fleet-api-address", fleet, folder=tmp_path) as home,
+        super_link("--hub-api-address", hub, folder=tmp_path) as home,
         flower(*nodes[0], home=tmp_path / "home-0", log=tmp_path / "node-0.log"),
         flower(*nodes[1], home=tmp_path / "home-1", log=tmp_path / "node-1.log"),
     ):
@@ -108,6 +108,6 @@ def test_flwr_run_with_stock_parts_only(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs sparse-proxskip[simulation]")
 def test_flowers_own_simulation_runs_the_same_apps(tmp_path: Path) -> None:
-    fleet = f"127.0.0.1:{free_port()}"
-    with super_link("--simulation", "--fleet-api-address", fleet, folder=tmp_path) as home:
+    hub = f"127.0.0.1:{free_port()}"
+    with super_link("--simulation", "--hub-api-address", hub, folder=tmp_path) as home:
         flwr_run(home, tmp_path, state=str(tmp_path / "state"))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from common.codec.payload import encode_upload
 from common.errors import MessageError
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
 from common.messages import messages as wire
-from common.messages import pieces
+from common.messages import messages_pb2, stream
+from common.messages.content import content_of, head_of
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
 from common.vectors.entries import Entries
@@ -24,7 +29,7 @@ BATCH_NORM = ServerState(model=STATE.model, control=torch.tensor([1.0, 0.0, 0.0,
 @pytest.mark.parametrize("state", [STATE, BATCH_NORM])
 @pytest.mark.parametrize("average", [None, torch.tensor([0.0, 7.0, 0.0, 0.0])])
 def test_an_order_comes_back(state: ServerState, average: torch.Tensor | None) -> None:
-    order = wire.unpack_order(wire.pack_order(wire.pack_state(state, average), PLAN, counted=2), like=state)
+    order = wire.unpack_order(wire.pack_order("train", wire.pack_state(state, average), PLAN, counted=2), like=state)
     assert (order.plan, order.counted) == (PLAN, 2)
     assert order.state.model.equal(state.model)
     assert (order.average is None) == (average is None)
@@ -36,10 +41,10 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
     exact = torch.tensor([1.0001, 2.0])
     upload = encode_upload(Upload(model=model, buffers=exact), "bfloat16")
-    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0, 7.0), upload=upload)
+    report = wire.Report(client="a", round=3, seconds={"train": 0.5, "save": 0.25}, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
     back = wire.unpack_report(wire.pack_report(report), like)
-    assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, 0.5, PeakMemory(100.0, 7.0))
+    assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, {"train": 0.5, "encode": 0.0, "save": 0.25}, PeakMemory(100.0, 7.0))
     assert back.upload.model.dense().equal(model)
     assert back.upload.buffers is not None
     assert back.upload.buffers.dense().equal(exact)
@@ -47,7 +52,7 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
     upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
-    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0), upload=upload)
+    report = wire.Report(client="a", round=3, seconds={"train": 0.5, "save": 0.25}, peak=PeakMemory(100.0), upload=upload)
     content = wire.pack_report(report)
     model = wire.unpack_report(content, STATE, most_values=2).upload.model
     assert isinstance(model, Entries)
@@ -67,11 +72,12 @@ def test_a_run_comes_back_with_the_same_experiment() -> None:
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (RecordDict(), "without 'proxskip'"),
-        (RecordDict({"proxskip": ConfigRecord({"round": 1})}), "plan of a round"),
-        (wire.pack_order(ArrayRecord(), PLAN, 0), "without a payload"),
-        (wire.pack_order(wire.pack_state(BATCH_NORM), PLAN, 0), "control"),
-        (wire.pack_order(wire.pack_state(ServerState(model=torch.ones(9))), PLAN, 0), "model"),
+        (RecordDict(), "without a head"),
+        (RecordDict({"proxskip": ConfigRecord({"round": 1})}), "without a head"),
+        (content_of(b"\x12\x00"), "where the lengths|the length of"),
+        (wire.pack_order("train", ArrayRecord(), PLAN, 0), "without a payload"),
+        (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, 0), "control"),
+        (wire.pack_order("train", wire.pack_state(ServerState(model=torch.ones(9))), PLAN, 0), "model"),
     ],
 )
 def test_a_wrong_order_is_refused_with_a_reason(content: RecordDict, reason: str) -> None:
@@ -79,46 +85,78 @@ def test_a_wrong_order_is_refused_with_a_reason(content: RecordDict, reason: str
         wire.unpack_order(content, like=STATE)
 
 
-def test_a_large_payload_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 64)
-    state = ServerState(model=torch.arange(1.0, 51.0))
-    first, data = pieces.cut(wire.pack_order(wire.pack_state(state), PLAN, 0))
-    assert pieces.payload_bytes(first) == 64
-    assembly = pieces.Assembly(first)
-    assert assembly.missing == {1, 2, 3}
-    for number in (3, 1):
-        assembly.add(number, pieces.piece(data, number))
-    with pytest.raises(MessageError):
-        assembly.add(2, b"too short")
-    with pytest.raises(MessageError):
-        assembly.add(3, pieces.piece(data, 3))
-    assembly.add(2, pieces.piece(data, 2))
-    assert wire.unpack_order(assembly.content(), like=state).state.model.equal(state.model)
+def test_a_large_payload_goes_in_pieces_and_on_from_where_it_was_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "PIECE_BYTES", 64)
+    data = bytes(range(200))
+    incoming = stream.Incoming(len(data))
+    for place in (0, 64):
+        incoming.add(data[place : place + 64])
+    assert not incoming.is_complete
+    held = incoming.held(7)
+    assert (held.task, held.bytes) == (7, 128)
+    assert stream.place_to_go_on(data, held) == 128
+    assert stream.place_to_go_on(b"\1" + data[1:], held) == 0, "the bytes before are others"
+    assert stream.place_to_go_on(data[:100], held) == 0, "there are not so many"
+    incoming.add(data[128:])
+    assert incoming.is_complete
+    assert incoming.payload[:] == data
+    with pytest.raises(MessageError, match="beyond the 200 bytes"):
+        incoming.add(b"x")
 
 
-def test_a_small_payload_goes_whole() -> None:
-    content = wire.pack_order(wire.pack_state(STATE), PLAN, 0)
-    first, data = pieces.cut(content)
-    assert not pieces.Assembly(first).missing
-    assert wire.unpack_order(pieces.Assembly(first).content(), like=STATE).state.model.equal(STATE.model)
-    assert pieces.payload_bytes(first) == len(data)
+def test_a_plan_takes_some_forty_bytes_on_the_wire() -> None:
+    content = wire.pack_order("train", wire.pack_state(STATE), PLAN, counted=2)
+    assert len(head_of(content)) <= 45
+
+
+def test_bytes_that_are_no_message_are_refused() -> None:
+    for content, unpack in (
+        (content_of(b"\xff\xff"), wire.unpack_introduction),
+        (content_of(b""), wire.unpack_introduction),
+        (wire.pack_done(), wire.unpack_introduction),
+        (RecordDict(), wire.unpack_introduction),
+        (content_of(b""), lambda one: wire.unpack_order(one, STATE)),
+        (wire.pack_notice("hear"), lambda one: wire.unpack_order(one, STATE)),
+    ):
+        with pytest.raises(MessageError):
+            unpack(content)
+
+
+def test_every_question_has_a_type_of_flowers() -> None:
+    asked = {field.name for field in messages_pb2.Question.DESCRIPTOR.fields}
+    assert asked == wire.MESSAGE_TYPES.keys()
+    assert wire.message_type_of(head_of(wire.pack_notice("hear"))) == "query.notice"
 
 
 @pytest.mark.parametrize(
-    "numbers",
+    "evaluation",
     [
-        {"loss": 1.0},
-        {"loss": 1.0, "examples": -1.0},
-        {"loss": 1.0, "examples": 1e30},
-        {"loss": float("nan"), "examples": 1.0},
-        {"loss": 1.0, "examples": 1.0, "target": 1e200},
+        messages_pb2.Evaluation(loss=1.0, examples=1 << 60),
+        messages_pb2.Evaluation(loss=float("nan"), examples=1),
+        messages_pb2.Evaluation(loss=1.0, examples=1, means={"target": 1e200}),
     ],
 )
-def test_an_evaluation_beyond_all_bounds_is_refused(numbers: dict[str, float]) -> None:
+def test_an_evaluation_beyond_all_bounds_is_refused(evaluation: messages_pb2.Evaluation) -> None:
     with pytest.raises(MessageError, match="an evaluation"):
-        wire.unpack_evaluation(RecordDict({"metrics": MetricRecord(dict(numbers))}))
+        wire.unpack_evaluation(content_of(messages_pb2.Reply(evaluation=evaluation).SerializeToString()))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -1.0])
+def test_a_report_beyond_all_bounds_is_refused(number: float) -> None:
+    report = messages_pb2.Report(client="a", round=1, train_seconds=number)
+    with pytest.raises(MessageError, match="beyond all bounds"):
+        wire.unpack_report(content_of(messages_pb2.Reply(report=report).SerializeToString()), STATE)
 
 
 def test_an_evaluation_comes_back() -> None:
     evaluation = wire.Evaluation(loss=0.5, held_out=Measured(7, {"test_accuracy": 0.25}))
     assert wire.unpack_evaluation(wire.pack_evaluation(evaluation)) == evaluation
+
+
+def test_the_generated_code_is_that_of_the_specification(tmp_path: Path) -> None:
+    """As `make check` has it: who changes messages.proto runs `make messages`."""
+    source = Path(messages_pb2.__file__).with_name("messages.proto")
+    root = source.parents[2]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--python_out={tmp_path}", str(source)]
+    subprocess.run(command, check=True)
+    assert (tmp_path / "common/messages/messages_pb2.py").read_text() == Path(messages_pb2.__file__).read_text()

@@ -12,9 +12,9 @@ import pytest
 
 from common.experiment.files import load_experiment
 from common.learning.data import DataFolder
-from common.messages.messages import Run, pack_run
+from common.messages.messages import Run
 from common.rounds.records import RoundRecord
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.simulation.simulation import Simulation
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
@@ -26,9 +26,9 @@ CLIENTS = 3
 
 
 @contextmanager
-def federation(folder: Path) -> Iterator[tuple[Fleet, list[subprocess.Popen[bytes]]]]:
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, CLIENTS, folder, "--state", str(folder)) as processes:
-        yield fleet, processes
+def federation(folder: Path) -> Iterator[tuple[Hub, list[subprocess.Popen[bytes]]]]:
+    with Hub("127.0.0.1:0") as hub, clients(hub.address, CLIENTS, folder, "--state", str(folder)) as processes:
+        yield hub, processes
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "final_topk"])
@@ -65,11 +65,11 @@ def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_near_zero(real_data
 
 
 def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
-    with federation(tmp_path) as (fleet, _):
+    with federation(tmp_path) as (hub, _):
         for name, holds in (("sparse_proxskip", True), ("scaffold", True), ("sparse_proxskip_modified", False)):
             settings = [f"clients={CLIENTS}", "rounds=12", f"algorithm.name={name}", "schedule.period=4"]
             experiment = load_experiment("digits", settings)
-            run = deploy(fleet, experiment, Terms(audit_every_rounds=4))
+            run = deploy(hub, experiment, Terms(audit_every_rounds=4))
             audits = {record.round: record.control_sum_norm for record in run.records}
             assert {number for number, audit in audits.items() if audit is not None} == {4, 8, 12}
             assert all((audit or 0.0) < 1e-5 for audit in audits.values()) == holds
@@ -80,12 +80,13 @@ def test_a_second_client_of_the_same_name_is_left_out_and_told_so(tmp_path: Path
     experiment = load_experiment("digits", ["clients=2", "rounds=5"])
     witness = Witness(experiment, Terms(audit_every_rounds=5))
     roster = witness.strategy.members.roster
-    description = pack_run(Run(experiment=experiment, name="double"))
-    with Fleet("127.0.0.1:0") as fleet, clients(fleet.address, 2, tmp_path), fleet.run(description) as grid:
+    said: list[str] = []
+    run = Run(experiment=experiment, name="double")
+    with Hub("127.0.0.1:0", say=said.append) as hub, clients(hub.address, 2, tmp_path), hub.run(run) as grid:
         roster.gather(grid, 2)
         own = dict(roster.nodes)
         log = tmp_path / "double.log"
-        with client_process(fleet.address, "--insecure", "--partition", "0/2", log=log):
+        with client_process(hub.address, "--insecure", "--partition", "0/2", log=log):
 
             def is_told() -> bool:
                 roster.update(grid)
@@ -94,14 +95,14 @@ def test_a_second_client_of_the_same_name_is_left_out_and_told_so(tmp_path: Path
             wait_until(is_told)
             witness.run(grid)
     assert roster.nodes == own
-    assert sum("client-0 is here already" in text for text in witness.said) == 1
+    assert sum("another client is called client-0 already" in text for text in said) == 1
 
 
 @pytest.mark.slow
 def test_a_client_that_is_away_for_some_rounds_settles_when_it_is_back(tmp_path: Path) -> None:
     """It hangs in round 4 with an upload that round 3 has counted, and comes back in round 9 or so."""
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=14", "schedule.period=4"])
-    with federation(tmp_path) as (fleet, processes):
+    with federation(tmp_path) as (hub, processes):
 
         def stop_and_go(record: RoundRecord) -> None:
             if record.round == 3:
@@ -110,7 +111,7 @@ def test_a_client_that_is_away_for_some_rounds_settles_when_it_is_back(tmp_path:
                 processes[1].send_signal(signal.SIGCONT)
 
         terms = Terms(minimum_clients=2, deadline_seconds=3, audit_every_rounds=1)
-        run = deploy(fleet, experiment, terms, after=stop_and_go)
+        run = deploy(hub, experiment, terms, after=stop_and_go)
     counted, records = run.counted, run.records
     assert counted[:3] == [3, 3, 3]
     assert counted[3:8] == [2] * 5

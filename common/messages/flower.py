@@ -1,44 +1,37 @@
-"""What both ends of a link agree on beside Flower's own protocol."""
+"""Flower as we use it: its public modules everywhere, and here, guarded, the little that these leave out."""
 
 from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from importlib import metadata
 
-from common.errors import UserError
+from flwr.app import Message
 
 APP_NAME = "sparse-proxskip"
-APP_ID = f"{APP_NAME}/{APP_NAME}"  # publisher and name, as Flower calls an app
 APP_VERSION = metadata.version(APP_NAME)
 
-# A node that sends this header takes messages, and may answer them, with their content: the first piece of the payload
-# in the message itself, and if there are more, those by their number.
-WHOLE_MESSAGES_HEADER = "proxskip-whole-messages"
-CHANNEL_OPTIONS = (
-    ("grpc.max_send_message_length", -1),
-    ("grpc.max_receive_message_length", -1),
-    # Larger frames and windows than gRPC's own: a third of the time for a piece.
-    ("grpc.http2.max_frame_size", (1 << 24) - 1),
-    ("grpc.http2.lookahead_bytes", 1 << 22),
-    ("grpc.http2.write_buffer_size", 1 << 22),
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
-)
-
-# The error codes of replies in which a client says why it cannot do what it is asked: never, not before something that
-# it waits for has changed, or not with the control variate that the server counts on, which it has lost.
+# The error codes of replies that bring no answer: the client says that it never can, that it cannot before something
+# that it waits for has changed, or not with the control variate that the server counts on, which it has lost; or the
+# client is gone.
 CLIENT_FAILED = 10_001
 CLIENT_CANNOT_NOW = 10_002
 CLIENT_FORGOT = 10_003
+CLIENT_GONE = 10_004
 
-_KNOWN_FLOWER = "1.39."
+
+def begin_run() -> None:
+    """Let Flower make messages in this process, as if it had started it itself."""
+    with suppress(ImportError):  # a Flower that does not ask for it
+        from flwr.supercore.task_identity import TaskIdentity
+
+        TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
 
-def require_known_flower() -> None:
-    """Refuse a flwr whose insides we do not know."""
-    version = metadata.version("flwr")
-    if not version.startswith(_KNOWN_FLOWER):
-        raise UserError(f"flwr {version} is installed, but this program works with flwr {_KNOWN_FLOWER}* only")
+def set_message_id(message: Message, message_id: str) -> None:
+    """Give a message its id when it is sent, as Flower's own grids do."""
+    message.metadata.__dict__["_message_id"] = message_id
 
 
 def quiet_flower() -> None:

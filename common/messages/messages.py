@@ -1,17 +1,14 @@
-"""Our types <-> Flower records: with pieces.py the only place that knows key strings.
-
-Every message has one Array at most, because Flower moves each Array in requests of its own: its bytes are a payload
-(common/codec/payload.py). What is not a vector is in one ConfigRecord.
-"""
+"""Our types <-> the messages of messages.proto, in Flower's records (content.py)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar, cast
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar, cast
 
-from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, RecordDict
+from google.protobuf.message import DecodeError as ProtoError
 from torch import Tensor
 
 from common.codec import payload
@@ -19,38 +16,31 @@ from common.errors import DecodeError, MessageError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
-from common.messages.pieces import VECTORS_RECORD, payload_in, record_of
+from common.messages import messages_pb2 as proto
+from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.rounds.records import PeakMemory
-from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
+from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 from common.storage.spool import Spool
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
 _SETTINGS = "settings"  # key=value, separated by spaces
 _RUN = "run"  # what a client's memory belongs to
 
-_CONFIG = "proxskip"
-_METRICS = "metrics"
-_COUNTED = "counted"
-_RECENTRING = "recentring"
-_CLIENT = "client"
-_IDENTITY = "identity"
-_NOTICE = "notice"
-_ROUND = "round"
-_SECONDS = "seconds"
-_MEMORY = "peak-memory-mb"
-_VRAM = "peak-vram-mb"
-_LOSS = "loss"
-_EXAMPLES = "examples"
-
-NOTICE = "notice"  # the kind of query that only says something
 LONGEST_NAME = 100
 LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
 
-AUDIT = "audit"  # the kind of query that asks for a control variate
-RECENTRE = "recentre"  # the kind that brings what is to be taken from it
+Asked = Literal["introduce", "train", "evaluate", "audit", "recentre", "notice"]
+# How Flower calls what a message asks for; its apps are routed by that.
+MESSAGE_TYPES: dict[Asked, str] = {
+    "introduce": "query",
+    "train": "train",
+    "evaluate": "evaluate",
+    "audit": "query.audit",
+    "recentre": "query.recentre",
+    "notice": "query.notice",
+}
 
-_Kind = TypeVar("_Kind", ArrayRecord, ConfigRecord, MetricRecord)
 _Upload = TypeVar("_Upload", bytes | Spool, ReceivedUpload)
 
 
@@ -80,7 +70,7 @@ class Report(Generic[_Upload]):
 
     client: str
     round: int
-    seconds: float  # that the round took on the client
+    seconds: Mapping[str, float] = field(default_factory=dict)  # that the client took, by phase: train, encode, save
     peak: PeakMemory
     upload: _Upload
 
@@ -122,163 +112,213 @@ def unpack_run(config: Mapping[str, object], run_id: int) -> Run:
     return Run(experiment=load_experiment(given, settings.split()), name=str(config.get(_RUN) or run_id))
 
 
+def message_to(node: int, asked: Asked, content: RecordDict, group: str = "") -> Message:
+    """Return a message to a node."""
+    return Message(content, node, MESSAGE_TYPES[asked], group_id=group)
+
+
+def message_type_of(question: bytes) -> str:
+    """Return how Flower calls what a question asks for."""
+    return MESSAGE_TYPES[_asked(_parsed(proto.Question, question))]
+
+
 def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
-    return record_of(payload.encode_state(state, average))
+    return arrays_of(payload.encode_state(state, average))
 
 
-def unpack_state(arrays: ArrayRecord, like: ServerState) -> ServerState:
+def unpack_state(data: bytes | Spool, like: ServerState) -> tuple[ServerState, Tensor | None]:
     """Read what `pack_state` wrote; `like` gives the sizes."""
-    return _state(arrays, like)[0]
+    try:
+        return payload.decode_state(data, like)
+    except DecodeError as error:
+        raise MessageError(str(error)) from None
 
 
-def pack_order(arrays: ArrayRecord, plan: RoundPlan, counted: int) -> RecordDict:
+def pack_order(
+    asked: Literal["train", "evaluate", "audit"], arrays: ArrayRecord, plan: RoundPlan, counted: int
+) -> RecordDict:
     """Write a round's order around the packed state, which all clients share."""
-    return RecordDict({VECTORS_RECORD: arrays, _CONFIG: ConfigRecord({**asdict(plan), _COUNTED: counted})})
+    order = proto.Order(
+        plan=proto.Plan(
+            round=plan.round,
+            local_steps=plan.local_steps,
+            probability=plan.probability,
+            learning_rate=plan.learning_rate,
+            density=plan.density,
+            precision=plan.precision.upper(),
+        ),
+        counted=counted,
+    )
+    return content_of(proto.Question(**{asked: order}).SerializeToString(), arrays)
 
 
 def unpack_order(content: RecordDict, like: ServerState) -> Order:
     """Read what `pack_order` wrote."""
-    config = dict(_record(content, _CONFIG, ConfigRecord))
-    counted = config.pop(_COUNTED, None)
-    try:
-        plan = RoundPlan(**cast(dict[str, Any], config))
-    except TypeError as error:
-        raise MessageError(f"the plan of a round is not as expected: {error}") from None
-    if not isinstance(counted, int):
-        raise MessageError("a plan without the last counted round")
-    state, average = _state(_record(content, VECTORS_RECORD, ArrayRecord), like)
-    return Order(plan=plan, counted=counted, state=state, average=average)
+    question = _question(content)
+    asked = _asked(question)
+    if asked not in ("train", "evaluate", "audit"):
+        raise MessageError(f"an order for a round was expected, not {asked}")
+    order = getattr(question, asked)
+    plan = order.plan
+    if plan.precision not in proto.Plan.Precision.values():
+        raise MessageError(f"a plan with an unknown precision, {plan.precision}")
+    precision = cast(Precision, proto.Plan.Precision.Name(plan.precision).lower())
+    state, average = unpack_state(payload_of(content), like)
+    return Order(
+        plan=RoundPlan(
+            round=plan.round,
+            local_steps=plan.local_steps,
+            probability=plan.probability,
+            learning_rate=plan.learning_rate,
+            density=plan.density,
+            precision=precision,
+        ),
+        counted=order.counted,
+        state=state,
+        average=average,
+    )
 
 
 def pack_report(report: Report[bytes | Spool]) -> RecordDict:
     """Write what a client uploads."""
-    config = ConfigRecord(
-        {
-            _CLIENT: report.client,
-            _ROUND: report.round,
-            _SECONDS: report.seconds,
-            _MEMORY: _or_unknown(report.peak.memory_mb),
-            _VRAM: _or_unknown(report.peak.vram_mb),
-        }
+    told = proto.Report(
+        client=report.client,
+        round=report.round,
+        memory_mb=report.peak.memory_mb,
+        vram_mb=report.peak.vram_mb,
+        **{f"{phase}_seconds": seconds for phase, seconds in report.seconds.items()},
     )
-    return RecordDict({VECTORS_RECORD: record_of(report.upload), _CONFIG: config})
+    return content_of(proto.Reply(report=told).SerializeToString(), arrays_of(report.upload))
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:
     """Read what `pack_report` wrote."""
-    config = _record(content, _CONFIG, ConfigRecord)
-    client, number = config.get(_CLIENT), config.get(_ROUND)
-    seconds, memory, vram = (config.get(key) for key in (_SECONDS, _MEMORY, _VRAM))
-    if not (isinstance(client, str) and isinstance(number, int) and all(map(_is_number, (seconds, memory, vram)))):
-        raise MessageError("a report without client, round, seconds and peak memory")
-    assert isinstance(seconds, float)
-    assert isinstance(memory, float)
-    assert isinstance(vram, float)
+    told = _reply(content, "report").report
+    seconds = {phase: getattr(told, f"{phase}_seconds") for phase in ("train", "encode", "save")}
+    numbers = [*seconds.values(), told.memory_mb, told.vram_mb]
+    if not all(math.isfinite(one) and one >= 0 for one in numbers):
+        raise MessageError("a report with seconds or memory beyond all bounds")
     try:
-        upload = payload.decode_upload(payload_in(_record(content, VECTORS_RECORD, ArrayRecord)), like, most_values)
+        upload = payload.decode_upload(payload_of(content), like, most_values)
     except DecodeError as error:
         raise MessageError(str(error)) from None
-    peak = PeakMemory(memory if memory >= 0 else None, vram if vram >= 0 else None)
-    return Report(client=client, round=number, seconds=seconds, peak=peak, upload=upload)
+    peak = PeakMemory(
+        told.memory_mb if told.HasField("memory_mb") else None, told.vram_mb if told.HasField("vram_mb") else None
+    )
+    return Report(client=told.client, round=told.round, seconds=seconds, peak=peak, upload=upload)
 
 
-def _or_unknown(megabytes: float | None) -> float:
-    """Return a number as a record takes it: below zero for one that is not known."""
-    return -1.0 if megabytes is None else megabytes
+def pack_introduction_question() -> RecordDict:
+    """Write the first question, who a client is."""
+    return content_of(proto.Question(introduce=proto.Introduce()).SerializeToString())
 
 
 def pack_introduction(introduction: Introduction) -> RecordDict:
-    """Write a client's answer to the server's first question, who it is."""
-    return RecordDict({_CONFIG: ConfigRecord({_CLIENT: introduction.client, _IDENTITY: introduction.identity})})
+    """Write a client's answer to it."""
+    told = proto.Introduction(name=introduction.client, identity=introduction.identity)
+    return content_of(proto.Reply(introduction=told).SerializeToString())
 
 
 def unpack_introduction(content: RecordDict) -> Introduction:
     """Read who a client is."""
-    config = _record(content, _CONFIG, ConfigRecord)
-    client, identity = config.get(_CLIENT), config.get(_IDENTITY)
-    if not isinstance(client, str) or not 0 < len(client) <= LONGEST_NAME:
+    told = _reply(content, "introduction").introduction
+    if not 0 < len(told.name) <= LONGEST_NAME:
         raise MessageError(f"a client without a name of at most {LONGEST_NAME} characters")
-    if not isinstance(identity, str) or not 0 < len(identity) <= LONGEST_NAME:
+    if not 0 < len(told.identity) <= LONGEST_NAME:
         raise MessageError("a client without an identity")
-    return Introduction(client=client, identity=identity)
+    return Introduction(client=told.name, identity=told.identity)
 
 
 def pack_notice(text: str) -> RecordDict:
     """Write what the operator of a client should know."""
-    return RecordDict({_CONFIG: ConfigRecord({_NOTICE: text})})
+    return content_of(proto.Question(notice=proto.Notice(text=text)).SerializeToString())
 
 
 def unpack_notice(content: RecordDict) -> str:
     """Read it."""
-    return str(_record(content, _CONFIG, ConfigRecord).get(_NOTICE, ""))
+    return str(_question(content).notice.text)
+
+
+def pack_done() -> RecordDict:
+    """Write that what was asked for is done."""
+    return content_of(proto.Reply(done=proto.Done()).SerializeToString())
 
 
 def pack_control(control: Tensor) -> RecordDict:
     """Write a client's control variate, which it shows to nobody but an auditor."""
-    return RecordDict({VECTORS_RECORD: record_of(payload.encode_upload(Upload(model=control), "float32"))})
+    head = proto.Reply(control=proto.Control()).SerializeToString()
+    return content_of(head, arrays_of(payload.encode_upload(Upload(model=control), "float32")))
 
 
 def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
     """Read the control variate."""
+    _reply(content, "control")
     try:
-        data = payload_in(_record(content, VECTORS_RECORD, ArrayRecord))
-        return payload.decode_upload(data, ServerState(model=like.model)).model.dense()
+        return payload.decode_upload(payload_of(content), ServerState(model=like.model)).model.dense()
     except DecodeError as error:
         raise MessageError(str(error)) from None
 
 
 def pack_recentring(recentring: Recentring) -> RecordDict:
     """Write what is to be taken from a control variate."""
-    arrays = pack_state(ServerState(model=recentring.shift), recentring.average)
-    config = ConfigRecord({_RECENTRING: recentring.number, _COUNTED: recentring.counted})
-    return RecordDict({VECTORS_RECORD: arrays, _CONFIG: config})
+    question = proto.Question(recentre=proto.Recentring(number=recentring.number, counted=recentring.counted))
+    return content_of(
+        question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average)
+    )
 
 
 def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
     """Read what `pack_recentring` wrote."""
-    config = _record(content, _CONFIG, ConfigRecord)
-    number, counted = config.get(_RECENTRING), config.get(_COUNTED)
-    if not (isinstance(number, int) and isinstance(counted, int)):
-        raise MessageError("a re-centring without its number and the last counted round")
-    vectors, average = _state(_record(content, VECTORS_RECORD, ArrayRecord), ServerState(model=like.model))
-    return Recentring(number=number, counted=counted, shift=vectors.model, average=average)
+    recentre = _question(content).recentre
+    if not recentre.number:
+        raise MessageError("a re-centring without its number")
+    vectors, average = unpack_state(payload_of(content), ServerState(model=like.model))
+    return Recentring(number=recentre.number, counted=recentre.counted, shift=vectors.model, average=average)
 
 
 def pack_evaluation(evaluation: Evaluation) -> RecordDict:
     """Write what a client says of the model that it was sent."""
     held_out = evaluation.held_out
-    return RecordDict(
-        {_METRICS: MetricRecord({**held_out.means, _LOSS: evaluation.loss, _EXAMPLES: float(held_out.examples)})}
-    )
+    told = proto.Evaluation(loss=evaluation.loss, examples=held_out.examples, means=held_out.means)
+    return content_of(proto.Reply(evaluation=told).SerializeToString())
 
 
 def unpack_evaluation(content: RecordDict) -> Evaluation:
     """Read what `pack_evaluation` wrote."""
-    numbers = dict(_record(content, _METRICS, MetricRecord))
-    means = {name: value for name, value in numbers.items() if isinstance(value, float)}
+    told = _reply(content, "evaluation").evaluation
     # What is squared and added up on the server must not overflow there.
-    if not (means.keys() >= {_LOSS, _EXAMPLES} and all(abs(value) < LARGEST_MEAN for value in means.values())):
-        raise MessageError("an evaluation without a loss and a number of examples within bounds")
-    loss, examples = means.pop(_LOSS), means.pop(_EXAMPLES)
-    if not 0 <= examples < MOST_EXAMPLES:
-        raise MessageError(f"an evaluation of {examples:g} examples")
-    return Evaluation(loss=loss, held_out=Measured(int(examples), means))
+    if not all(abs(value) < LARGEST_MEAN for value in (told.loss, *told.means.values())):
+        raise MessageError("an evaluation beyond all bounds")
+    if told.examples >= MOST_EXAMPLES:
+        raise MessageError(f"an evaluation of {told.examples} examples")
+    return Evaluation(loss=told.loss, held_out=Measured(told.examples, dict(told.means)))
 
 
-def _state(arrays: ArrayRecord, like: ServerState) -> tuple[ServerState, Tensor | None]:
+def _question(content: RecordDict) -> proto.Question:
+    return _parsed(proto.Question, head_of(content))
+
+
+def _asked(question: proto.Question) -> Asked:
+    asked = question.WhichOneof("asked")
+    if asked is None:
+        raise MessageError("a question that asks for nothing that this version knows")
+    return cast(Asked, asked)
+
+
+def _reply(content: RecordDict, expected: str) -> proto.Reply:
+    reply = _parsed(proto.Reply, head_of(content))
+    told = reply.WhichOneof("told")
+    if told != expected:
+        raise MessageError(f"a reply that is {told or 'nothing'} where a {expected} was expected")
+    return reply
+
+
+_Proto = TypeVar("_Proto", proto.Question, proto.Reply)
+
+
+def _parsed(kind: type[_Proto], data: bytes) -> _Proto:
     try:
-        return payload.decode_state(payload_in(arrays), like)
-    except DecodeError as error:
-        raise MessageError(str(error)) from None
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, float) and math.isfinite(value)
-
-
-def _record(content: RecordDict, key: str, kind: type[_Kind]) -> _Kind:
-    record = content.get(key)
-    if not isinstance(record, kind):
-        raise MessageError(f"a message without {key!r}")
-    return record
+        return cast(_Proto, kind.FromString(data))
+    except ProtoError:
+        raise MessageError(f"bytes that are no {kind.__name__}") from None

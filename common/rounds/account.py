@@ -14,7 +14,7 @@ from common.rounds.records import BITS_A_VALUE, ClientTraffic, PeakMemory, Round
 from common.rounds.state import RoundPlan
 from common.vectors.sparsity import density_of
 
-Purpose = Literal["train", "evaluate", "audit", "recentre", "join"]
+Purpose = Literal["train", "evaluate", "audit", "recentre", "link"]
 
 
 @dataclass
@@ -23,23 +23,23 @@ class Spent:
 
     payload_up: Counter[str] = field(default_factory=Counter)
     payload_down: Counter[str] = field(default_factory=Counter)
-    message_up: int = 0
-    message_down: int = 0
+    message_up: Counter[str] = field(default_factory=Counter)
+    message_down: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: Spent) -> None:
         """Count what was spent elsewhere too."""
         self.payload_up.update(other.payload_up)
         self.payload_down.update(other.payload_down)
-        self.message_up += other.message_up
-        self.message_down += other.message_down
+        self.message_up.update(other.message_up)
+        self.message_down.update(other.message_down)
 
     def traffic(self) -> Traffic:
         """Return the sums over all clients."""
         return Traffic(
             payload_bytes_up=self.payload_up.total() if self.payload_up else None,
             payload_bytes_down=self.payload_down.total() if self.payload_down else None,
-            message_bytes_up=self.message_up or None,
-            message_bytes_down=self.message_down or None,
+            message_bytes_up=self.message_up.total() if self.message_up else None,
+            message_bytes_down=self.message_down.total() if self.message_down else None,
         )
 
 
@@ -48,7 +48,6 @@ class RoundAccount:
 
     def __init__(self, plan: RoundPlan, model: Tensor, clients: int) -> None:
         self.plan = plan
-        self._message_bytes_by_client: dict[str, tuple[int, int]] = {}  # for training: down, up
         self._clients = clients
         self._size = model.shape[-1]
         self._density_down = density_of(model).item()
@@ -59,11 +58,6 @@ class RoundAccount:
     def spent_on(self, purpose: Purpose) -> Spent:
         """Return what was sent for a purpose so far, to be added to."""
         return self._spent.setdefault(purpose, Spent())
-
-    def add_messages_of(self, client: str, down: int, up: int) -> None:
-        """Count what messages of a client's training took."""
-        down_so_far, up_so_far = self._message_bytes_by_client.get(client, (0, 0))
-        self._message_bytes_by_client[client] = (down_so_far + down, up_so_far + up)
 
     def take_over(self, left_out: RoundAccount) -> None:
         """Count what was spent on a round of which nothing came."""
@@ -114,11 +108,10 @@ class RoundAccount:
 
     def _traffic_of(self, name: str, values: int) -> ClientTraffic:
         train = self.spent_on("train")
-        down, up = self._message_bytes_by_client.get(name, (None, None))
         return ClientTraffic(
             paper_bits_up=BITS_A_VALUE * values,
             payload_bytes_up=train.payload_up.get(name),
             payload_bytes_down=train.payload_down.get(name),
-            message_bytes_up=up,
-            message_bytes_down=down,
+            message_bytes_up=train.message_up.get(name),
+            message_bytes_down=train.message_down.get(name),
         )

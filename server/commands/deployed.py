@@ -8,22 +8,22 @@ from common.rounds.algorithm import Algorithm
 from server.commands.console import Terminal
 from server.commands.which_run import OpenRun, how_to_go_on
 from server.deploy.federation import Federation
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from server.runs.progress import live_view
 from server.runs.recorder import Recorder
 from server.runs.summary import summary
 from strategies.flower.terms import Terms
 
 
-def run_deployed(run: OpenRun, problem: Problem, terms: Terms, fleet: Fleet, terminal: Terminal) -> None:
-    """Run the experiment on the clients that join the fleet, and say how it went, or how it can go on."""
+def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, terminal: Terminal) -> None:
+    """Run the experiment on the clients that join the hub, and say how it went, or how it can go on."""
     folder, experiment, say = run.folder, run.experiment, terminal.say
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
     with live_view(terminal, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
         recorder = Recorder(folder, experiment, run.entry, show=view.show, say=say)
         federation = Federation(experiment, problem, terms, recorder, run.entry)
         try:
-            federation.run_on_fleet(fleet)
+            federation.run_on(hub)
         except (KeyboardInterrupt, SystemExit):
             say(how_to_go_on(folder))
             raise

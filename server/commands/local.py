@@ -38,14 +38,14 @@ def local(
 
     from server.commands.deployed import run_deployed
     from server.deploy.local_clients import arguments_of_clients, local_clients
-    from server.link.fleet import Fleet
+    from server.link.hub import Hub
 
-    with which.opened(guard, terminal.say, simulated=False) as run, Fleet("127.0.0.1:0") as fleet:
+    with which.opened(guard, terminal.say, simulated=False) as run, Hub("127.0.0.1:0") as hub:
         problem = run.experiment.load_for_server(data, torch.device("cpu"))
         arguments = arguments_of_clients(run.experiment, data)
         run.begin(problem.data_name)
         own = run.folder.path / "clients"
         terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
         needed = terms.minimum_clients or len(arguments)
-        with local_clients(fleet.address, arguments, needed=needed, folder=own, say=terminal.say):
-            run_deployed(run, problem, terms, fleet, terminal)
+        with local_clients(hub.address, arguments, needed=needed, folder=own, say=terminal.say):
+            run_deployed(run, problem, terms, hub, terminal)

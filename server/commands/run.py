@@ -67,16 +67,16 @@ def run(
     import torch
 
     from server.commands.deployed import run_deployed
-    from server.link.fleet import Fleet
+    from server.link.hub import Hub
 
     with (
         which.opened(guard, terminal.say, simulated=False) as begun,
-        Fleet(address, opened, terminal.say) as fleet,
+        Hub(address, opened, terminal.say) as hub,
     ):
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
-        terminal.say(f"listening on {fleet.address}; the run is in {begun.folder.path}")
-        run_deployed(begun, problem, terms, fleet, terminal)
+        terminal.say(f"listening on {hub.address}; the run is in {begun.folder.path}")
+        run_deployed(begun, problem, terms, hub, terminal)
 
 
 def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:

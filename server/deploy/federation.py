@@ -6,8 +6,8 @@ from flwr.serverapp import Grid
 
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
-from common.messages.messages import Run, pack_run
-from server.link.fleet import Fleet
+from common.messages.messages import Run
+from server.link.hub import Hub
 from server.runs.journal import JournalEntry
 from server.runs.recorder import Recorder
 from strategies.flower.strategy import AlgorithmStrategy
@@ -31,10 +31,11 @@ class Federation:
         checkpoint = resume_from.checkpoint if resume_from else None
         self._strategy = AlgorithmStrategy(experiment, problem, terms, listener=recorder, resume_from=checkpoint)
 
-    def run_on_fleet(self, fleet: Fleet) -> None:
-        """Run on the nodes that join our own fleet."""
-        with fleet.run(pack_run(Run(experiment=self._experiment, name=self._recorder.run))) as grid:
+    def run_on(self, hub: Hub) -> None:
+        """Run on the clients that join our own link."""
+        with hub.run(Run(experiment=self._experiment, name=self._recorder.run)) as grid:
             self.run(grid)
+            grid.summary = f"the run is finished, after {self._experiment.rounds} rounds"
 
     def run(self, grid: Grid) -> None:
         """Run on the nodes of any Flower grid."""

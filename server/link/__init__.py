@@ -1,1 +1,1 @@
-"""The gRPC link to clients: Flower's Fleet API in our process, messages on their way, who may join."""
+"""The server's end of the link: a stream for every client, the tasks on their way, who may join."""

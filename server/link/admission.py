@@ -1,91 +1,84 @@
-"""Who may join a running fleet: the clients whose keys are in the federation's folder, at this moment."""
+"""Who may join: the clients whose keys are in the federation's folder at this moment, or anybody where there is none."""
 
 from __future__ import annotations
 
-import hashlib
-import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 
-from flwr.common.constant import NOOP_ACCOUNT_NAME, NOOP_FLWR_AID
-from flwr.server.superlink.linkstate import LinkState
-from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+import grpc
 
 from common.errors import UserError
-from common.say import Say
-from server.keys.folder import Keys
+from common.say import Event, Say
+from server.keys.folder import Keys, public_bytes, public_bytes_of_certificate
 
-SECONDS_BETWEEN_LOOKS = 2.0
-HEARTBEAT_SECONDS = 30.0
-MOST_REMEMBERED = 10_000  # strangers, so that nobody fills the memory, or the log, by knocking
+CERTIFICATE = "x509_pem_cert"
+
+
+class NotLetInError(Exception):
+    """A client may not join: why, for both operators."""
 
 
 class Admission:
-    """Keeps Flower's list of nodes as the folder of keys is; who is revoked is put out within seconds."""
+    """Knows a client by the certificate of its connection; the folder of keys says whether it is still good."""
 
-    def __init__(self, state: LinkState, keys: Keys, say: Say) -> None:
-        self._state = state
+    def __init__(self, keys: Keys | None, say: Say) -> None:
         self._keys = keys
         self._say = say
-        self._nodes: dict[bytes, tuple[str, int]] = {}  # public key -> name, node
+        self._names: dict[bytes, str] = {}  # by public key
         self._revoked: dict[bytes, str] = {}
-        self._refused: set[bytes] = set()  # digests of keys
-        self._lock = threading.Lock()
-        self._over = threading.Event()
         self._complaints: list[str] = []
         self.update()
 
-    def start(self) -> None:
-        """Look at the folder from now on, now and then."""
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def stop(self) -> None:
-        """Look no longer."""
-        self._over.set()
-
-    def update(self) -> None:
-        """Take in new keys, put out those that are gone; say once what cannot be read."""
+    def update(self) -> list[str]:
+        """Look at the folder again; return who was revoked since, and say once what cannot be read."""
+        if self._keys is None:
+            return []
         complaints: list[str] = []
+        before = self._names
         try:
-            self._look(complaints.append)
+            names = {public_bytes(key): name for name, key in self._keys.clients(complaints.append).items()}
+            self._revoked = {public_bytes(key): name for name, key in self._keys.revoked(complaints.append)}
+            self._names = {key: name for key, name in names.items() if key not in self._revoked}
         except UserError as error:  # without the folder all stays as it is
             complaints.append(str(error))
         for complaint in complaints:
             if complaint not in self._complaints:
                 self._say(complaint)
         self._complaints = complaints
+        put_out = [before[key] for key in before.keys() - self._names.keys()]
+        for name in put_out:
+            text = f"the key of {name} was revoked: it is put out, and let in no more"
+            self._say(Event(text, kind="revoked", client=name))
+        return put_out
 
-    def _look(self, complain: Callable[[str], None]) -> None:
-        with self._lock:
-            known = {public_key_to_bytes(key): name for name, key in self._keys.clients(complain).items()}
-            self._revoked = {public_key_to_bytes(key): name for name, key in self._keys.revoked(complain)}
-            for key in self._nodes.keys() - known.keys():
-                name, node = self._nodes.pop(key)
-                self._state.delete_node(NOOP_FLWR_AID, node)
-                self._say(f"the key of {name} was revoked: it is put out, and let in no more")
-            for key in known.keys() - self._nodes.keys() - self._revoked.keys():
-                try:
-                    node = self._state.create_node(
-                        NOOP_FLWR_AID, NOOP_ACCOUNT_NAME, key, HEARTBEAT_SECONDS, name=known[key]
-                    )
-                except ValueError:  # Flower takes a key that was put out no more
-                    complain(f"the key of {known[key]} was away for a while: start the server again to let it in")
-                else:
-                    self._nodes[key] = known[key], node
+    def check(self, name: str, proofs: Mapping[str, object]) -> None:
+        """Refuse a client that has no right to its name; `proofs` is what TLS knows of the connection."""
+        if self._keys is None:
+            return
+        key = _public_key(proofs)
+        if key not in self._names:
+            self.update()  # it may have been added in this moment
+        registered = self._names.get(key)
+        if registered is None:
+            revoked = self._revoked.get(key)
+            raise NotLetInError(
+                "its key is not among the keys of this federation"
+                if revoked is None
+                else f"the key of {revoked} was revoked"
+            )
+        if registered != name:
+            raise NotLetInError(f"the key of {registered} does not go with the name {name}")
 
-    def name_of(self, node: int) -> str:
-        """Return the name that goes with a node's key; nothing for a node that may not be here."""
-        return next((name for name, known in list(self._nodes.values()) if known == node), "")
 
-    def refuse(self, key: bytes, peer: str) -> str:
-        """Say why a key is not let in: to the operator once, to its owner each time."""
-        name = self._revoked.get(key)
-        why = "it is not among the keys of this federation" if name is None else f"the key of {name} was revoked"
-        digest = hashlib.sha256(key).digest()
-        if digest not in self._refused and len(self._refused) < MOST_REMEMBERED:
-            self._refused.add(digest)
-            self._say(f"refused a client at {peer}: {'its key is not one of ours' if name is None else why}")
-        return why
+def _public_key(proofs: Mapping[str, object]) -> bytes:
+    found = proofs.get(CERTIFICATE)
+    try:
+        (certificate,) = found if isinstance(found, (list, tuple)) else ()
+        return public_bytes_of_certificate(certificate)
+    except ValueError:
+        raise NotLetInError("its certificate cannot be read") from None
 
-    def _watch(self) -> None:
-        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
-            self.update()
+
+def credentials_of(keys: Keys) -> grpc.ServerCredentials:
+    """Return TLS in which both sides show a certificate of the federation's authority."""
+    authority, certificate, key = keys.certificates()
+    return grpc.ssl_server_credentials([(key, certificate)], root_certificates=authority, require_client_auth=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Literal
 
-from flwr.app import ArrayRecord, Message, MessageType
+from flwr.app import ArrayRecord, Message, RecordDict
 from torch import Tensor
 
 from common.errors import UserError
 from common.experiment.experiment import Experiment
-from common.messages.messages import pack_order, pack_state, unpack_state
+from common.messages.content import payload_in
+from common.messages.messages import message_to, pack_order, pack_state, unpack_state
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ServerState
 from common.say import Say
@@ -39,7 +41,7 @@ class Downlink:
         if arrays is not self._arrays:
             if self.now.round:
                 raise UserError("a run that goes on starts from its own arrays: strategy.initial_arrays")
-            state = unpack_state(arrays, self.now.state)
+            state, _ = unpack_state(payload_in(arrays), self.now.state)
             self.advance(replace(self.now, state=state))
             self._arrays = arrays
 
@@ -53,24 +55,27 @@ class Downlink:
         """Let go of the memory in which the state was read: while uploads come in, nobody looks at it."""
         self._shelf.let_go()
 
-    def orders(self, number: int, kind: str, ledger: Ledger, nodes: dict[str, int]) -> dict[str, Message]:
+    def orders(
+        self, number: int, asked: Literal["train", "audit"], ledger: Ledger, nodes: dict[str, int]
+    ) -> dict[str, Message]:
         """Return what each client is told at the start of a round: plan, state, its last counted round."""
         plan = self._experiment.plan(number)
+        contents: dict[int, RecordDict] = {}  # most clients were counted in the same round
         orders = {}
         for name, node in nodes.items():
             counted, average = ledger.counted.get(name, 0), ledger.average_for(name)
-            missed_some = average is not None and counted < self.now.round  # else it is the state's own model
-            arrays = self._packed(self.now.state, average) if missed_some else self.arrays
-            orders[name] = Message(pack_order(arrays, plan, counted), node, kind, group_id=str(number))
+            if counted not in contents:
+                missed_some = average is not None and counted < self.now.round  # else it is the state's own model
+                arrays = self._packed(self.now.state, average) if missed_some else self.arrays
+                contents[counted] = pack_order(asked, arrays, plan, counted)
+            orders[name] = message_to(node, asked, contents[counted], str(number))
         return orders
 
     def evaluations(self, number: int, nodes: dict[str, int]) -> dict[str, Message]:
         """Return the model as it would be kept, for each client to measure."""
         arrays = self._packed(self._experiment.algorithm.evaluated(self.now.state))
-        content = pack_order(arrays, self._experiment.plan(number), 0)
-        return {
-            name: Message(content, node, MessageType.EVALUATE, group_id=str(number)) for name, node in nodes.items()
-        }
+        content = pack_order("evaluate", arrays, self._experiment.plan(number), 0)
+        return {name: message_to(node, "evaluate", content, str(number)) for name, node in nodes.items()}
 
     def _packed(self, state: ServerState, average: Tensor | None = None) -> ArrayRecord:
         return when_there_is_room(lambda: pack_state(state, average), self._say)

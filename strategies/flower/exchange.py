@@ -9,12 +9,10 @@ from functools import cached_property
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from strategies.flower.prompt_grid import PromptGrid
-from strategies.flower.roster import Roster
+from strategies.flower.prompt_grid import Carried, PromptGrid
 
 SHORTEST_POLL_SECONDS = 0.02
 LONGEST_POLL_SECONDS = 1.0
-SECONDS_BETWEEN_ROLL_CALLS = 1.0  # for clients that are back by another connection; most exchanges are over by then
 
 
 class Questions:
@@ -33,36 +31,31 @@ class Questions:
     def _by_message(self) -> dict[str, str]:
         return {asked.message_id: name for name, asked in self._asked}
 
-    def answers(self, grid: Grid, roster: Roster, timeout_seconds: float) -> Iterator[Message]:
+    def answers(self, grid: Grid, timeout_seconds: float) -> Iterator[Message]:
         """Send the messages, and yield replies as they come: told by the grid, or polling."""
         messages, self.messages = self.messages, []
         waiting = {one for one in grid.push_messages(messages) if one}
         del messages
         end, wait = time.monotonic() + timeout_seconds, SHORTEST_POLL_SECONDS
-        next_roll_call = time.monotonic() + SECONDS_BETWEEN_ROLL_CALLS
         while waiting and (left := end - time.monotonic()) > 0:
             replies = list(grid.pull_messages(waiting))
-            arrived = bool(replies)
-            while replies:
-                waiting.discard(replies[-1].metadata.reply_to_message_id)
-                yield replies.pop()
-            if time.monotonic() >= next_roll_call:
-                self._follow(grid, roster, waiting)
-                next_roll_call = time.monotonic() + SECONDS_BETWEEN_ROLL_CALLS
-            if arrived:
+            if replies:
                 wait = SHORTEST_POLL_SECONDS
             elif isinstance(grid, PromptGrid):
                 grid.wait_for_reply(left)
             else:
                 time.sleep(min(wait, left))
                 wait = min(1.3 * wait, LONGEST_POLL_SECONDS)
-        if waiting and isinstance(grid, PromptGrid):
-            grid.forget(waiting)
+            while replies:
+                waiting.discard(replies[-1].metadata.reply_to_message_id)
+                yield replies.pop()
 
-    def _follow(self, grid: Grid, roster: Roster, waiting: set[str]) -> None:
-        """Ask who is back by a new connection there: the old one is found dead much later, in up to a minute."""
-        if isinstance(grid, PromptGrid):
-            roster.update(grid)
-            for name, asked in self._asked:
-                if asked.message_id in waiting and (node := roster.nodes.get(name)) is not None:
-                    grid.redirect(asked.message_id, node)
+    def close(self, grid: Grid) -> dict[str, Carried]:
+        """Return what was carried for each client, where the grid knows; whoever has not answered is waited for no more."""
+        asked, self._asked = self._asked, []
+        if not isinstance(grid, PromptGrid):
+            return {}
+        sent = {name: metadata.message_id for name, metadata in asked if metadata.message_id}
+        carried = {name: grid.carried(message_id) for name, message_id in sent.items()}
+        grid.forget(sent.values())
+        return carried

@@ -11,15 +11,16 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Literal
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 from torch import Tensor
 
 from common.errors import MessageError
 from common.experiment.experiment import Experiment
 from common.messages.flower import CLIENT_FORGOT
-from common.messages.messages import AUDIT, RECENTRE, Recentring, pack_recentring, unpack_control
+from common.messages.messages import Recentring, message_to, pack_recentring, unpack_control
 from common.rounds.account import Purpose
 from common.rounds.ledger import Ledger
 from common.rounds.mean import ControlSum
@@ -34,7 +35,7 @@ from strategies.flower.terms import Terms
 RETURN_SECONDS = 60.0  # a client that lost the server tries again in less
 FORGOT = "has lost its control variate"
 
-Orders = Callable[[str], dict[str, Message]]  # the kind of message -> what each client here is told
+Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
 
 
 @dataclass(frozen=True)
@@ -130,11 +131,11 @@ class Membership:
                 average=self.ledger.average_for(name),
             )
             content = when_there_is_room(partial(pack_recentring, recentring), self._say)
-            yield name, Message(content, self.roster.nodes[name], f"{MessageType.QUERY}.{RECENTRE}")
+            yield name, message_to(self.roster.nodes[name], "recentre", content)
 
     def _controls(self, occasion: Occasion, orders: Orders, like: ServerState) -> ControlSum | None:
         """Ask all members for their controls as a round finds them; None where one does not answer."""
-        told = orders(f"{MessageType.QUERY}.{AUDIT}")
+        told = orders("audit")
         questions = {name: order for name, order in told.items() if name in self.ledger.counted}
         controls = ControlSum()
         if questions.keys() == self.ledger.counted.keys():
@@ -154,7 +155,7 @@ class Membership:
         """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""
         occasion.meter.sent(occasion.purpose, messages)
         questions = Questions(messages)
-        for reply in questions.answers(occasion.grid, self.roster, occasion.deadline_seconds):
+        for reply in questions.answers(occasion.grid, occasion.deadline_seconds):
             name = questions.client_of(reply)
             if reply.has_content():
                 occasion.meter.received(occasion.purpose, name, reply)
@@ -163,4 +164,4 @@ class Membership:
                 self.give_up(name, FORGOT)
             else:
                 self._say(f"{name}: {short(reply.error.reason)}")
-        occasion.meter.read(occasion.purpose)
+        occasion.meter.close(occasion.purpose, questions, occasion.grid)

@@ -5,24 +5,23 @@ from __future__ import annotations
 from flwr.app import Message
 from flwr.serverapp import Grid
 
-from common.messages.pieces import payload_bytes
+from common.messages.content import payload_of
 from common.rounds.account import Purpose, RoundAccount, Spent
-from strategies.flower.prompt_grid import MessageBytes, traffic_of
+from strategies.flower.exchange import Questions
+from strategies.flower.prompt_grid import PromptGrid
 
 
 class Meter:
-    """Reads the grid's counters between the exchanges of a run, and puts down what came in between."""
+    """Puts down in the account of the round under way what exchanges with clients took."""
 
     def __init__(self) -> None:
         self.account: RoundAccount | None = None  # of the round under way
-        self._grid: Grid | None = None
-        self._last = MessageBytes()
 
-    def begin(self, grid: Grid, account: RoundAccount) -> None:
+    def begin(self, account: RoundAccount) -> None:
         """Put down from now on in the account of a new round."""
         if self.account is not None:
             account.take_over(self.account)
-        self._grid, self.account = grid, account
+        self.account = account
 
     def end(self) -> None:
         """Leave what comes from now on to the next round."""
@@ -32,21 +31,27 @@ class Meter:
         """Note the payloads of messages to clients."""
         spent = self._spent(purpose)
         for name, message in messages.items():
-            spent.payload_down[name] += payload_bytes(message.content)
+            spent.payload_down[name] += len(payload_of(message.content))
 
     def received(self, purpose: Purpose, name: str, reply: Message) -> None:
         """Note the payload of a client's reply."""
-        self._spent(purpose).payload_up[name] += payload_bytes(reply.content)
+        self._spent(purpose).payload_up[name] += len(payload_of(reply.content))
 
-    def read(self, purpose: Purpose) -> MessageBytes:
-        """Note that all messages since the last reading were for this purpose, and return what they took."""
-        now = MessageBytes() if self._grid is None else traffic_of(self._grid)
-        since, self._last = now - self._last, now
-        if since.down or since.up:
-            spent = self._spent(purpose)
-            spent.message_down += since.down
-            spent.message_up += since.up
-        return since
+    def close(self, purpose: Purpose, questions: Questions, grid: Grid) -> None:
+        """Note what an exchange that is over took altogether."""
+        spent = self._spent(purpose)
+        for name, carried in questions.close(grid).items():
+            spent.message_down[name] += carried.down_bytes
+            spent.message_up[name] += carried.up_bytes
+
+    def note_others(self, grid: Grid) -> None:
+        """Note what the link carried beside messages: joining, signs of life, answers that came too late."""
+        if isinstance(grid, PromptGrid):
+            carried = grid.carried_beside()
+            if carried.down_bytes or carried.up_bytes:
+                spent = self._spent("link")
+                spent.message_down[""] += carried.down_bytes
+                spent.message_up[""] += carried.up_bytes
 
     def _spent(self, purpose: Purpose) -> Spent:
         assert self.account is not None, "a round is under way"

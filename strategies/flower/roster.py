@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Mapping
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message
 from flwr.serverapp import Grid
 
 from common.errors import MessageError
-from common.messages.messages import NOTICE, pack_notice, unpack_introduction
-from common.say import Say
+from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
+from common.say import Event, Say
 from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
@@ -43,7 +43,7 @@ class Roster:
         """Ask new nodes for their client's name, now and then those that were left out too, and drop who has gone."""
         online = set(grid.get_node_ids())
         for name in [name for name, node in self.nodes.items() if node not in online]:
-            self._say(f"{name} has left")
+            self._say(Event(f"{name} has left", kind="left", client=name))
             del self.nodes[name]
             self._next_look = 0.0  # there is a place for another
         self._left_out = {node: why for node, why in self._left_out.items() if node in online}
@@ -53,15 +53,22 @@ class Roster:
             self._next_look = time.monotonic() + SECONDS_BETWEEN_SECOND_LOOKS
             new |= self._left_out.keys() - {node for node, _ in self._asked.values()}
         self._known = online
-        self._ask(grid, {node: Message(RecordDict(), node, MessageType.QUERY) for node in sorted(new)})
-        for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
-            node, _ = self._asked.pop(reply.metadata.reply_to_message_id)
-            if reply.metadata.message_type == MessageType.QUERY:
-                self._welcome(node, reply, grid)
+        question = pack_introduction_question()
+        self._ask(grid, {node: message_to(node, "introduce", question) for node in sorted(new)})
+        self._hear(grid)
 
     def _ask(self, grid: Grid, questions: Mapping[int, Message]) -> None:
-        sent = zip(grid.push_messages(questions.values()), questions, strict=True)
+        sent = zip(grid.push_messages(questions.values()), questions, strict=True) if questions else ()
         self._asked |= {one: (node, time.monotonic()) for one, node in sent if one}
+
+    def _hear(self, grid: Grid) -> None:
+        for reply in grid.pull_messages(list(self._asked)) if self._asked else ():
+            answered = reply.metadata.reply_to_message_id
+            node, _ = self._asked.pop(answered)
+            if isinstance(grid, PromptGrid):
+                grid.forget([answered])
+            if reply.metadata.message_type == "query":
+                self._welcome(node, reply, grid)
 
     def gather(self, grid: Grid, count: int, least: int = 0, patience_seconds: float = math.inf) -> None:
         """Wait until that many clients are there, or after a while so many at least, and say who is missing."""
@@ -88,10 +95,9 @@ class Roster:
             self._leave_out(node, f"node {node} does not answer as one of our clients: {error}")
             return
         name, identity = introduction.client, introduction.identity
-        registered = grid.registered_name(node) if isinstance(grid, PromptGrid) else None
-        if registered not in (None, name):
-            why = f"the key of {registered} does not go with the name {name}"
-            self._leave_out(node, why, grid, f"{why}; say --name {registered}")
+        expected = grid.client_name(node) if isinstance(grid, PromptGrid) else name
+        if name != expected:
+            self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply")
         elif name not in self.nodes and len(self.nodes) >= self._most_clients:
             self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
         elif self.nodes.get(name, node) != node and identity != self._identities[name]:
@@ -102,17 +108,16 @@ class Roster:
             self._admit(node, name, identity)
 
     def _admit(self, node: int, name: str, identity: str) -> None:
-        if self.nodes.get(name, node) != node:  # it lost its connection and is back before the old one was found dead
-            self._say(f"{name} has joined again, by a new connection; the old one is no longer used")
+        self._say(Event(f"{name} has joined", kind="joined", client=name))
         self.nodes[name], self._identities[name] = node, identity
         self._left_out.pop(node, None)
 
     def _leave_out(self, node: int, why: str, grid: Grid | None = None, notice: str = "") -> None:
         """Let a node wait, and tell the operators of both sides, once."""
         if self._left_out.get(node) != why:
-            self._say(why)
+            self._say(Event(why, kind="left out"))
             if grid is not None:
-                self._ask(grid, {node: Message(pack_notice(notice), node, f"{MessageType.QUERY}.{NOTICE}")})
+                self._ask(grid, {node: message_to(node, "notice", pack_notice(notice))})
         self._left_out[node] = why
 
     def _give_up_questions(self, grid: Grid) -> None:
@@ -127,5 +132,5 @@ class Roster:
         here = sorted(self.nodes)
         usual = [f"client-{index}" for index in range(count)]
         absent = [name for name in usual if name not in self.nodes]
-        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) else ""
+        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) and here else ""
         return f"waiting for clients: {len(here)} of {count} are here{who}"

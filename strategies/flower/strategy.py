@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
-from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -24,7 +25,7 @@ from common.experiment.experiment import Experiment
 from common.learning.task import OwnDataProblem, Problem, mean_over_examples
 from common.messages.flower import CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import Evaluation, unpack_evaluation, unpack_report
-from common.rounds.account import RoundAccount
+from common.rounds.account import Purpose, RoundAccount
 from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
@@ -84,6 +85,7 @@ class AlgorithmStrategy(Strategy):
         self.members = Membership(experiment, terms, self._downlink.now.ledger, self._say)
         self._gathered = False
         self._meter = Meter()
+        self._grid: Grid | None = None
         # Of the round under way:
         self._questions = Questions({})
         self._tally = Tally()
@@ -117,14 +119,15 @@ class AlgorithmStrategy(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Make sure of the members, and return the plan and the state, one message a client."""
+        self._grid = grid
         self._downlink.take(arrays)
         self._gather(grid)
         under_way = self._meter.account
         if under_way is None or under_way.plan.round != server_round:  # else it is one more attempt
             plan = self.experiment.plan(server_round)
-            self._meter.begin(grid, RoundAccount(plan, self.state.model, self.experiment.clients))
+            self._meter.begin(RoundAccount(plan, self.state.model, self.experiment.clients))
         self._prepare(grid, server_round)
-        orders = self._orders(server_round, MessageType.TRAIN)
+        orders = self._orders(server_round, "train")
         orders = {name: order for name, order in orders.items() if name not in self.members.ledger.awaiting}
         self._meter.sent("train", orders)
         self._questions = Questions(orders)
@@ -139,7 +142,7 @@ class AlgorithmStrategy(Strategy):
         for reply in replies:
             self._count(reply, tally, server_round)
             del reply  # an upload may be large: it is gone before the next one comes
-        self._note_messages()
+        self._close_questions("train")
         if len(tally.values) < self._minimum_clients:
             return None, None
         self._fold(tally, server_round)
@@ -170,7 +173,8 @@ class AlgorithmStrategy(Strategy):
                     told.append(unpack_evaluation(reply.content))
         if (account := self._meter.account) is None or server_round != self._downlink.now.round:
             return None
-        self._meter.read("evaluate")
+        self._close_questions("evaluate")
+        self._meter.note_others(self._grid)
         metrics = self._metrics(server_round, told)
         self._finish(account, metrics)
         return MetricRecord(dict(metrics)) if metrics else None
@@ -224,10 +228,10 @@ class AlgorithmStrategy(Strategy):
             roster.gather(grid, self._minimum_clients)
 
     def _answers(self, grid: Grid) -> Iterable[Message]:
-        return self._questions.answers(grid, self.members.roster, self._deadline_seconds)
+        return self._questions.answers(grid, self._deadline_seconds)
 
-    def _orders(self, number: int, kind: str) -> dict[str, Message]:
-        return self._downlink.orders(number, kind, self.members.ledger, self.members.roster.nodes)
+    def _orders(self, number: int, asked: Literal["train", "audit"]) -> dict[str, Message]:
+        return self._downlink.orders(number, asked, self.members.ledger, self.members.roster.nodes)
 
     def _gather(self, grid: Grid) -> None:
         """Wait for clients before the first round, which does not begin before they are here."""
@@ -238,7 +242,7 @@ class AlgorithmStrategy(Strategy):
     def _prepare(self, grid: Grid, number: int) -> None:
         """See who is here, give up who is gone, and re-centre where that is due."""
         self.members.roster.update(grid)
-        self._meter.read("join")
+        self._meter.note_others(grid)
         self.members.evict(number)
         if self.members.ledger.off_centre or self.members.ledger.awaiting:
             occasion = Occasion(grid, number, self._deadline_seconds, "recentre", self._meter)
@@ -285,13 +289,10 @@ class AlgorithmStrategy(Strategy):
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
         self.members.counted(number, names, self.state.model)
 
-    def _note_messages(self) -> None:
-        """Put down what this attempt at the round's training took, of each client too."""
-        since, account = self._meter.read("train"), self._meter.account
-        assert account is not None
-        for name, node in self.members.roster.nodes.items():
-            if node in since.by_node:
-                account.add_messages_of(name, *since.by_node[node])
+    def _close_questions(self, purpose: Purpose) -> None:
+        """Put down what an exchange took, and wait for nobody any more."""
+        assert self._grid is not None
+        self._meter.close(purpose, self._questions, self._grid)
 
     def _audit(self, grid: Grid, number: int) -> float | None:
         """Return how far the controls are from summing to zero, as the next round will find them, if that is due."""

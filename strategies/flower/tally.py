@@ -27,7 +27,7 @@ class Tally:
         if report.client not in self.values:
             self.values[report.client] = self.mean.add(report.upload)
             self.peaks[report.client] = report.peak
-            self.longest_training_seconds = max(self.longest_training_seconds, report.seconds)
+            self.longest_training_seconds = max(self.longest_training_seconds, report.seconds.get("train", 0.0))
 
     def missing(self, given_up: dict[str, str], members: Iterable[str], here: Iterable[str]) -> dict[str, str]:
         """Return why clients were not counted, the best reason that is known of each."""

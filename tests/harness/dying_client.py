@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from client.__main__ import main
-from client.node import Connection
+from client.stream import Hand, Stream
 from client.round import Participant
 from common.rounds.algorithm import LocalWork
 
@@ -36,7 +36,7 @@ class Doom:
 
 
 def arm(doom: Doom) -> None:
-    train, gradient, push = Participant.train, LocalWork.gradient, Connection.push_whole
+    train, gradient, push = Participant.train, LocalWork.gradient, Stream._write_answer
 
     def dying_train(self: Participant, order: Any) -> Any:  # noqa: ANN401 - passed through
         doom.enter(order.plan.round)
@@ -50,13 +50,13 @@ def arm(doom: Doom) -> None:
         doom.reach(WHILE_TRAINING)
         return found
 
-    def dying_push(self: Connection, reply: Any, seconds: float) -> None:  # noqa: ANN401 - passed through
-        push(self, reply, seconds)
+    async def dying_push(self: Stream, hand: Hand) -> None:
+        await push(self, hand)
         doom.reach(AFTER_THE_REPLY)
 
     Participant.train = dying_train  # type: ignore[method-assign]
     LocalWork.gradient = dying_gradient  # type: ignore[method-assign]
-    Connection.push_whole = dying_push  # type: ignore[method-assign]
+    Stream._write_answer = dying_push  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import torch
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.common.constant import SUPERLINK_NODE_ID, ErrorCode
-from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run as FlowerRun
-from flwr.supercore.task_identity import TaskIdentity
 
 from client.app import make_app
 from client.part import Part
 from client.round import Participant, Station
+from common.messages.flower import CLIENT_GONE, begin_run, set_message_id
 from common.messages.messages import Run
 
 
@@ -72,15 +70,15 @@ class LoopbackGrid(Grid):
         self.clients = clients
         self._fate = fate
         self._replies: dict[str, Message] = {}
-        self._run = FlowerRun.create_empty(1)
-        TaskIdentity.task_id, TaskIdentity.run_id, TaskIdentity.node_id = 1, 1, SUPERLINK_NODE_ID
+        self._run: object = None
+        begin_run()
 
-    def set_run(self, run: FlowerRun) -> None:
+    def set_run(self, run: Any) -> None:  # noqa: ANN401 - a type of Flower's that is not public
         """Change the run."""
         self._run = run
 
     @property
-    def run(self) -> FlowerRun:
+    def run(self) -> Any:  # noqa: ANN401
         """Return the run."""
         return self._run
 
@@ -93,10 +91,6 @@ class LoopbackGrid(Grid):
     def get_node_ids(self) -> Iterable[int]:
         """Return the clients that are here."""
         return list(self.clients)
-
-    def get_nodes(self) -> list[NodeInfo]:
-        """Tell nothing more of them."""
-        return []
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Let clients answer at once."""
@@ -112,7 +106,7 @@ class LoopbackGrid(Grid):
 
     def _deliver(self, message: Message) -> str:
         node = message.metadata.dst_node_id
-        message.metadata.__dict__["_message_id"] = uuid4().hex
+        set_message_id(message, uuid4().hex)
         client = self.clients[node]
         fate = Fate.ANSWERED if message.metadata.message_type == MessageType.QUERY else self._fate(message)
         reply = None
@@ -121,6 +115,6 @@ class LoopbackGrid(Grid):
         if fate in (Fate.KILLED, Fate.KILLED_AFTER):
             client.kill()
         if reply is None or fate is not Fate.ANSWERED:
-            reply = Message(Error(ErrorCode.NODE_UNAVAILABLE, "lost on the way"), reply_to=message)
+            reply = Message(Error(CLIENT_GONE, "lost on the way"), reply_to=message)
         self._replies[message.metadata.message_id] = reply
         return message.metadata.message_id

@@ -1,4 +1,4 @@
-"""Real processes for tests: clients, runs on a fleet of them, and what becomes of them."""
+"""Real processes for tests: clients, runs on a hub of them, and what becomes of them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pathlib import Path
 from uuid import uuid4
 
 from common.experiment.experiment import Experiment
-from common.messages.messages import Run, pack_run
+from common.messages.messages import Run
 from common.rounds.records import RoundRecord
 from server.deploy.local_clients import leaving
-from server.link.fleet import Fleet
+from server.link.hub import Hub
 from strategies.flower.terms import Terms
 from tests.harness.witness import Witness
 
@@ -45,7 +45,7 @@ def clients(address: str, count: int, logs: Path, *arguments: str) -> Iterator[l
 
 
 def deploy(
-    fleet: Fleet,
+    hub: Hub,
     experiment: Experiment,
     terms: Terms | None = None,
     *,
@@ -54,7 +54,7 @@ def deploy(
 ) -> Witness:
     """Run an experiment on whatever clients are there."""
     witness = Witness(experiment, terms, after=after, heard=heard)
-    with fleet.run(pack_run(Run(experiment=experiment, name=uuid4().hex))) as grid:
+    with hub.run(Run(experiment=experiment, name=uuid4().hex)) as grid:
         return witness.run(grid)
 
 

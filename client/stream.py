@@ -1,0 +1,149 @@
+"""One stream to the server: frames that come in are dealt with in turn, frames that go out stand in line."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from common.errors import MessageError
+from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer, Goodbye, Held, Hello
+from common.messages.messages_pb2 import Progress as ProgressFrame
+from common.messages.messages_pb2 import Task as TaskFrame
+from common.messages.stream import METHOD, PREFIX_BYTES, Incoming, place_to_go_on
+from common.storage.spool import PIECE_BYTES, Spool
+
+SMALLEST_PIECE_BYTES = 1_000  # a server takes no smaller ones
+
+
+@dataclass(eq=False)
+class Hand:
+    """A task at hand: what is asked, and when it is done what is answered."""
+
+    id: int
+    question: bytes
+    incoming: Incoming
+    started: float  # when its first frame came
+    download_seconds: float = 0.0
+    is_here: bool = False  # all of it
+    is_wanted: bool = True  # the answer, by the server, as far as we know
+    held_there: Held | None = None  # what the server has of the answer
+    reply: bytes = b""
+    failure: Failure | None = None
+    payload: bytes | Spool = b""
+    is_done: bool = False
+
+
+class Pace:
+    """Keeps uploads slow, on average over a piece of a message, so that a link is left for others."""
+
+    def __init__(self, kilobits_a_second: float | None) -> None:
+        self._seconds_a_byte = 8 / (1000 * kilobits_a_second) if kilobits_a_second else 0.0
+        a_second = int(1000 * kilobits_a_second / 8) if kilobits_a_second else PIECE_BYTES
+        self.piece_bytes = min(PIECE_BYTES, max(SMALLEST_PIECE_BYTES, a_second))
+
+    async def keep(self, sent_bytes: int) -> None:
+        """Wait as long as what was just sent may take."""
+        if self._seconds_a_byte:
+            await asyncio.sleep(sent_bytes * self._seconds_a_byte)
+
+
+class Stream:
+    """A stream as long as it lasts; what was carried is counted."""
+
+    def __init__(self, channel: grpc.aio.Channel, pace: Pace) -> None:
+        self._call = channel.stream_stream(METHOD)()
+        self._pace = pace
+        self._outbox: asyncio.Queue[Hand | FromClient | None] = asyncio.Queue()
+        self._writing: asyncio.Task[None] | None = None
+        self.bytes_down = 0
+        self.bytes_up = 0
+
+    def open(self, hello: Hello) -> None:
+        """Begin the conversation."""
+        self._outbox.put_nowait(FromClient(hello=hello))
+        self._writing = asyncio.create_task(self._write_all())
+
+    def close(self) -> None:
+        """Take leave when all before is sent; the server then ends the stream."""
+        self._outbox.put_nowait(FromClient(goodbye=Goodbye()))
+        self._outbox.put_nowait(None)
+
+    def abandon(self) -> None:
+        """Let go of a stream that is of no more use."""
+        if self._writing is not None:
+            self._writing.cancel()
+        self._call.cancel()
+
+    def answer(self, hand: Hand) -> None:
+        """Send the answer to a task."""
+        self._outbox.put_nowait(hand)
+
+    def progress(self, hand: Hand, phase: ProgressFrame.Phase.ValueType, done: int, of: int) -> None:
+        """Say how far a task is."""
+        self._outbox.put_nowait(FromClient(progress=ProgressFrame(task=hand.id, phase=phase, done=done, of=of)))
+
+    async def frames(self, take: Callable[[FromServer], Awaitable[None]]) -> None:
+        """Hand over each frame as it comes, until the server ends the stream."""
+        while (data := await self._call.read()) is not grpc.aio.EOF:
+            self.bytes_down += len(data) + PREFIX_BYTES
+            try:
+                frame = FromServer.FromString(data)
+            except DecodeError:
+                raise MessageError("the server sent a frame that cannot be read") from None
+            await take(frame)
+
+    async def _write_all(self) -> None:
+        try:
+            while (item := await self._outbox.get()) is not None:
+                if isinstance(item, Hand):
+                    await self._write_answer(item)
+                else:
+                    await self._write(item)
+            await self._call.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # who reads hears of it too
+        except Exception:
+            self._call.cancel()
+            raise
+
+    async def _write_answer(self, hand: Hand) -> None:
+        payload, piece_bytes = hand.payload, self._pace.piece_bytes
+        held = hand.held_there
+        start = await asyncio.to_thread(place_to_go_on, payload, held) if held and held.bytes else 0
+        piece = await _read(payload, start, piece_bytes)
+        answer = Answer(
+            task=hand.id,
+            reply=hand.reply,
+            failure=hand.failure,
+            payload_bytes=len(payload),
+            offset=start,
+            download_seconds=hand.download_seconds,
+            piece=piece,
+        )
+        await self._write(FromClient(answer=answer))
+        for place in range(start + len(piece), len(payload), piece_bytes):
+            if not hand.is_wanted:
+                return
+            await self._write(FromClient(piece=await _read(payload, place, piece_bytes)))
+        hand.is_wanted = False  # unless we hear that it was lost
+
+    async def _write(self, frame: FromClient) -> None:
+        data = frame.SerializeToString()
+        await self._call.write(data)
+        self.bytes_up += len(data) + PREFIX_BYTES
+        await self._pace.keep(len(data))
+
+
+def begun(frame: TaskFrame) -> Hand:
+    """Return the task that a frame begins."""
+    return Hand(frame.task, frame.question, Incoming(frame.payload_bytes), time.monotonic())
+
+
+async def _read(payload: bytes | Spool, start: int, count: int) -> bytes:
+    place = slice(start, start + count)
+    return await asyncio.to_thread(payload.__getitem__, place) if isinstance(payload, Spool) else payload[place]

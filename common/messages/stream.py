@@ -1,0 +1,82 @@
+"""What both ends of a stream have in common: its method and options, and payloads that come in pieces."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+
+from common.errors import MessageError
+from common.messages.messages_pb2 import Held
+from common.storage.spool import PIECE_BYTES, Spool
+
+METHOD = "/proxskip.Link/Work"
+PREFIX_BYTES = 5  # that gRPC puts before each frame
+LARGEST_FRAME_BYTES = PIECE_BYTES + (1 << 16)  # a piece, and what is around it
+STREAM_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", LARGEST_FRAME_BYTES),
+    # Larger frames and windows than gRPC's own, and no probes for what they should be: a third of the time for a piece,
+    # and 200 bytes less around a small message.
+    ("grpc.http2.max_frame_size", (1 << 24) - 1),
+    ("grpc.http2.lookahead_bytes", 1 << 22),
+    ("grpc.http2.write_buffer_size", 1 << 22),
+    ("grpc.http2.bdp_probe", 0),
+    # A peer that does not answer for a minute is gone; on a thin link an answer may stand in line behind a piece.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 40_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+)
+
+
+def pieces(payload: bytes | Spool, start: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
+    """Give a payload from somewhere on, piece by piece."""
+    for place in range(start, len(payload), piece_bytes):
+        yield payload[place : place + piece_bytes]
+
+
+def checksum(payload: bytes | Spool, count: int) -> int:
+    """Return the CRC-32 of the first bytes of a payload."""
+    value = 0
+    for place in range(0, count, PIECE_BYTES):
+        value = zlib.crc32(payload[place : min(place + PIECE_BYTES, count)], value)
+    return value
+
+
+def place_to_go_on(payload: bytes | Spool, held: Held) -> int:
+    """Return how much of a payload the other side has already, if it is this one."""
+    has_some = 0 < held.bytes <= len(payload)
+    return held.bytes if has_some and checksum(payload, held.bytes) == held.checksum else 0
+
+
+class Incoming:
+    """A payload on its way here: what is larger than a piece is put together in a file."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.received = 0
+        self._payload: bytes | Spool = b"" if size <= PIECE_BYTES else Spool(size)
+
+    def add(self, piece: bytes) -> None:
+        """Put in the next piece."""
+        if len(piece) > self.size - self.received:
+            raise MessageError(f"a piece that goes beyond the {self.size} bytes that were announced")
+        if isinstance(self._payload, Spool):
+            self._payload.write(self.received, piece)
+        else:
+            self._payload += piece
+        self.received += len(piece)
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether all of it is here."""
+        return self.received == self.size
+
+    @property
+    def payload(self) -> bytes | Spool:
+        """Return the payload, when it is complete."""
+        return self._payload
+
+    def held(self, task: int) -> Held:
+        """Return what is here, for the other side to go on from."""
+        return Held(task=task, bytes=self.received, checksum=checksum(self._payload, self.received))

@@ -1,0 +1,170 @@
+"""Streams as they come: who says Hello is let in, or told why not; nobody is waited for, and nobody is believed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from common.messages.flower import APP_NAME, APP_VERSION
+from common.messages.messages import LONGEST_NAME
+from common.messages.messages_pb2 import FromClient, FromServer, Hello, Refused, Wait
+from common.messages.stream import METHOD, PREFIX_BYTES
+from common.say import Event, Say
+from server.link.admission import Admission, NotLetInError
+from server.link.desk import Desk
+from server.link.stream import LinkStream, ViolationError
+
+HELLO_SECONDS = 10.0
+PENALTY_SECONDS = 10.0  # for which a client that broke the rules stays out
+SECONDS_BETWEEN_WORDS = 60.0  # that are said of one peer
+MOST_REMEMBERED = 10_000  # peers, so that nobody fills the memory by knocking
+MOST_STREAMS_OF_A_PEER = 2_048  # that have not said Hello yet
+NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
+SOFTWARE = f"{APP_NAME} {APP_VERSION}"
+
+
+class Service(grpc.GenericRpcHandler):
+    """Link.Work of messages.proto."""
+
+    def __init__(self, desk: Desk, admission: Admission, say: Say) -> None:
+        self._desk = desk
+        self._admission = admission
+        self._say = say
+        self._news = NO_RUN  # what a client is told when it joins
+        self._strangers: Counter[str] = Counter()  # streams that have not said Hello, by peer
+        self._said: dict[str, float] = {}  # when something was last said of a peer
+        self._penalties: dict[str, float] = {}  # until when a client stays out
+        self._streams: set[LinkStream] = set()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """Return what answers a call."""
+        return grpc.stream_stream_rpc_method_handler(self._work) if handler_call_details.method == METHOD else None
+
+    def announce(self, news: FromServer) -> None:
+        """Tell all clients of a run that begins, or is finished."""
+        self._news = news if news.HasField("welcome") else NO_RUN
+        for stream in self._streams:
+            stream.say(news)
+
+    def put_out(self, name: str, why: str) -> None:
+        """End the stream of a client that may no longer be here."""
+        seat = self._desk.seat_of(name)
+        if seat is not None:
+            if isinstance(seat.stream, LinkStream):
+                seat.stream.end(Refused(reason=why, final=True))
+            self._desk.give_up(seat, why)
+
+    async def close(self, seconds: float) -> None:
+        """End all streams when what is on its way to them has gone."""
+        for stream in self._streams:
+            stream.end()
+        end = time.monotonic() + seconds
+        while self._streams and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+
+    async def _work(self, _: object, context: grpc.aio.ServicerContext) -> None:
+        peer = context.peer().rpartition(":")[0]  # without its port
+        try:
+            hello = await self._greeting(peer, context)
+            await self._serve(hello, context)
+        except NotLetInError as error:
+            self._say_of(peer, f"refused a client at {peer}: {error}", hello.name)
+            await self._refuse(context, Refused(reason=str(error), final=True))
+        except BusyError as error:
+            self._say_of(peer, f"a client at {peer} has to wait: {error}")
+            await self._refuse(context, Refused(reason=str(error)))
+        except ViolationError as error:
+            self._say_of(peer, f"cut off a client at {peer}: {error}")
+            await self._refuse(context, Refused(reason=str(error)))
+
+    async def _greeting(self, peer: str, context: grpc.aio.ServicerContext) -> Hello:
+        with self._as_stranger(peer):
+            try:
+                data = await asyncio.wait_for(context.read(), HELLO_SECONDS)
+            except TimeoutError:
+                raise ViolationError("it said nothing") from None
+        if data is grpc.aio.EOF:
+            raise ViolationError("it left without a word")
+        self._desk.count(None, up=len(data) + PREFIX_BYTES)
+        try:
+            frame = FromClient.FromString(data)
+        except DecodeError:
+            frame = FromClient()
+        if not frame.HasField("hello"):
+            raise ViolationError("its first frame is no Hello")
+        return frame.hello
+
+    async def _serve(self, hello: Hello, context: grpc.aio.ServicerContext) -> None:
+        """Let a client in, and talk to it as long as its stream lasts."""
+        self._check(hello, context.auth_context())
+        stream = LinkStream(context, self._desk, hello.held)
+        seat, before = self._desk.sit_down(hello.name, hello.identity, stream)
+        if isinstance(before, LinkStream):
+            before.end(Refused(reason="another process with the identity of this one has taken its place", final=True))
+        stream.say(self._news)
+        for task in list(seat.tasks.values()):
+            stream.offer(task)
+        self._streams.add(stream)
+        try:
+            said_goodbye = await stream.talk(seat)
+        except ViolationError as error:
+            self._penalties[hello.name] = time.monotonic() + PENALTY_SECONDS
+            self._desk.give_up(seat, f"it was cut off: {error}")
+            raise
+        finally:
+            self._streams.discard(stream)
+            self._desk.lose(seat, stream)
+        if said_goodbye:
+            self._desk.give_up(seat)
+
+    def _check(self, hello: Hello, proofs: Mapping[str, object]) -> None:
+        name = hello.name
+        if not (0 < len(name) <= LONGEST_NAME and name.isprintable()):
+            raise ViolationError(f"a client needs a name of at most {LONGEST_NAME} printable characters")
+        if not 0 < len(hello.identity) <= LONGEST_NAME:
+            raise ViolationError("a client needs an identity")
+        self._admission.check(name, proofs)
+        if hello.software != SOFTWARE:
+            theirs = hello.software if len(hello.software) <= LONGEST_NAME and hello.software.isprintable() else "other"
+            raise NotLetInError(f"it runs {theirs}, but the server {SOFTWARE}; install the same version on both")
+        if (left := self._penalties.get(name, 0.0) - time.monotonic()) > 0:
+            raise BusyError(f"{name} broke the rules of the link, and stays out for {left:.0f} s more")
+        seat = self._desk.seat_of(name)
+        if seat is not None and seat.stream is not None and seat.identity != hello.identity:
+            raise BusyError(f"another client is called {name} already; choose another --name, or end that one")
+
+    @contextmanager
+    def _as_stranger(self, peer: str) -> Iterator[None]:
+        if self._strangers[peer] >= MOST_STREAMS_OF_A_PEER:
+            raise BusyError("too many streams of one peer that say nothing")
+        self._strangers[peer] += 1
+        try:
+            yield
+        finally:
+            self._strangers[peer] -= 1
+            if not self._strangers[peer]:
+                del self._strangers[peer]
+
+    def _say_of(self, peer: str, text: str, client: str = "") -> None:
+        """Say something of a peer, unless something was said of it a moment ago."""
+        now = time.monotonic()
+        if len(self._said) >= MOST_REMEMBERED:
+            self._said = {one: then for one, then in self._said.items() if then > now - SECONDS_BETWEEN_WORDS}
+        if len(self._said) < MOST_REMEMBERED and self._said.get(peer, 0.0) <= now - SECONDS_BETWEEN_WORDS:
+            self._said[peer] = now
+            self._say(Event(text, kind="refused", client=client))
+
+    async def _refuse(self, context: grpc.aio.ServicerContext, refused: Refused) -> None:
+        data = FromServer(refused=refused).SerializeToString()
+        self._desk.count(None, down=len(data) + PREFIX_BYTES)
+        await context.write(data)
+
+
+class BusyError(Exception):
+    """A client has to come again later."""
