@@ -29,9 +29,8 @@ class Bundle:
     client: str
     authority: str  # the certificate (PEM) of who signed the server's and the client's
     certificate: str  # the client's own (PEM), which names it
-    key: str = field(
-        default="", repr=False
-    )  # its private key (PEM); nothing in a file where that never left its machine
+    # The client's private key (PEM); nothing in a file that is for a key which never left the client's machine.
+    key: str = field(default="", repr=False)
 
     @classmethod
     def read(cls, path: Path, key_file: Path | None = None) -> Bundle:
