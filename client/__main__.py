@@ -13,6 +13,8 @@ from client.part import parts_of
 from common.program.start import run_program, version_option
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+keys_app = typer.Typer(no_args_is_help=True, help="This client's own key, which never leaves this machine.")
+app.add_typer(keys_app, name="keys")
 
 Target = Annotated[
     str, typer.Argument(metavar="BUNDLE", help="join bundle, from the server's operator; SERVER:PORT with --insecure")
@@ -40,7 +42,13 @@ MaxUpload = Annotated[float | None, typer.Option(min=1.0, metavar="KBPS", help="
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to compute with")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="SERVER:PORT without TLS and keys: for a trial only")]
 Server = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="where the server is, if not where BUNDLE says")]
+Key = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="our private key, if BUNDLE has none and it is not NAME.key beside it"),
+]
 WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
+ClientName = Annotated[str, typer.Argument(metavar="NAME", help="by which the server is to know this client")]
+Output = Annotated[Path, typer.Option(metavar="DIR", help="where NAME.key and NAME.csr go")]
 
 
 @app.callback()
@@ -53,6 +61,7 @@ def join(
     target: Target,
     name: Name = None,
     server: Server = None,
+    key: Key = None,
     partition: Partition = None,
     partitions: Partitions = None,
     data: Data = None,
@@ -68,7 +77,7 @@ def join(
 ) -> None:
     """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
     parts = parts_of(partition, partitions)
-    link, name = way_to_server(target, server, name, None, insecure=insecure, several=len(parts) > 1)
+    link, name = way_to_server(target, server, name, key, insecure=insecure, several=len(parts) > 1)
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 
@@ -84,6 +93,22 @@ def join(
     }
     membership = Membership(link=link, name=name, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
     serve(membership, leave_with_parent=leave_with_parent)
+
+
+@keys_app.command()
+def request(name: ClientName, output: Output = Path()) -> None:
+    """Make this client's key here, and a request that the server's operator signs.
+
+    NAME.key stays on this machine. NAME.csr is no secret.
+    """
+    from client.request import make_request
+
+    made = make_request(name, output)
+    typer.echo(f"{made.key_file} stays here: whoever has it is {name}")
+    typer.echo(f"{made.request_file} goes to the server's operator, who says: proxskip-server keys sign {name}.csr")
+    typer.echo(f"the operator must see this fingerprint: {made.fingerprint}")
+    join_command = f"proxskip-client join {name}.join --key {made.key_file} --state DIR"
+    typer.echo(f"then here: {join_command}, with --data PATH (its own data) or --partition I/N")
 
 
 def main() -> None:

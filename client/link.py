@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.errors import UserError
 from common.program.address import host_and_port
@@ -20,7 +18,8 @@ class Link:
     address: str
     host: str  # that the server's certificate must name, also where it is reached by another way
     root_certificates: bytes | None  # None: no TLS
-    private_key: ec.EllipticCurvePrivateKey | None  # None: a key of the moment, where the server takes anybody
+    certificate: bytes | None  # that says who we are (PEM), and
+    private_key: bytes | None = field(repr=False)  # the key of that (PEM, PKCS8); None: the server takes anybody
 
     @classmethod
     def of_bundle(cls, bundle: Bundle, address: str | None = None) -> Link:
@@ -29,17 +28,24 @@ class Link:
             address=_checked(address or bundle.server),
             host=host_and_port(bundle.server)[0],
             root_certificates=bundle.authority.encode(),
-            private_key=bundle.private_key(),
+            certificate=bundle.certificate.encode(),
+            private_key=bundle.key.encode(),
         )
 
     @classmethod
     def in_the_clear(cls, address: str) -> Link:
         """Talk to a server that takes anybody, for everybody on the way to read."""
-        return cls(address=_checked(address), host=host_and_port(address)[0], root_certificates=None, private_key=None)
+        return cls(
+            address=_checked(address),
+            host=host_and_port(address)[0],
+            root_certificates=None,
+            certificate=None,
+            private_key=None,
+        )
 
 
 def way_to_server(
-    target: str, server: str | None, name: str | None, *, insecure: bool, several: bool
+    target: str, server: str | None, name: str | None, key: Path | None, *, insecure: bool, several: bool
 ) -> tuple[Link, str | None]:
     """Return the link that the options of `join` ask for, and the client's name as far as it is given."""
     if several and (name is not None or not insecure):
@@ -47,6 +53,8 @@ def way_to_server(
     if insecure:
         if server is not None:
             raise UserError("--server is for a bundle; with --insecure say SERVER:PORT in its place")
+        if key is not None:
+            raise UserError("--key is for a bundle; with --insecure there are no keys")
         sys.stderr.write("warning: --insecure: whoever is on the way can read and change everything\n")
         return Link.in_the_clear(target), name
     if not Path(target).is_file():
@@ -54,7 +62,7 @@ def way_to_server(
             f"there is no join bundle {target}; the server's operator makes one with `proxskip-server keys add NAME` "
             "(or, for a trial on this machine: SERVER:PORT --insecure)"
         )
-    bundle = Bundle.read(Path(target))
+    bundle = Bundle.read(Path(target), key)
     if name not in (None, bundle.client):
         raise UserError(f"this bundle is for {bundle.client}: it cannot join as {name}")
     return Link.of_bundle(bundle, server), bundle.client

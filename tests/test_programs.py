@@ -238,6 +238,8 @@ def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.M
         ("client", ["--help"], 0, "data that never leaves this machine"),
         ("client", ["--version"], 0, "proxskip-client 0."),
         ("client", ["join", "nowhere.join"], 2, "there is no join bundle"),
+        ("client", ["keys", "request", "a b"], 2, "no name for a client"),
+        ("server", ["keys", "sign", "nowhere.csr", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("client", ["join", "host:1", "--insecure", "--partition", "3/3"], 2, "numbered from 0 to 2"),
     ],
 )

@@ -35,7 +35,8 @@ def set_message_id(message: Message, message_id: str) -> None:
 
 
 def quiet_flower() -> None:
-    """Keep Flower from telling the world about itself, and from telling our users what is not their business."""
+    """Keep Flower and gRPC from telling the world about themselves, and our users what is not their business."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     os.environ.setdefault("FLWR_LOG_LEVEL", "ERROR")  # for a Flower that is imported later

@@ -1,1 +1,1 @@
-"""What both programs need to start: errors as one line, memory, device, addresses, join bundles."""
+"""What both programs need to start: errors as one line, memory, device, addresses, identities, join bundles."""

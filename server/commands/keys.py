@@ -6,12 +6,15 @@ from pathlib import Path
 
 import typer
 
+from common.program.identity import fingerprint
 from server.commands import options
 from server.keys.folder import Keys
+from server.keys.request import read_request
 
 app = typer.Typer(no_args_is_help=True, help="Who may join: certificates, keys, join bundles.")
 DEFAULT_PORT = 9092
 KEYS = Path("keys")
+JOIN = "proxskip-client join NAME.join --state DIR, with --data PATH (its own data) or --partition I/N"
 
 
 @app.command()
@@ -28,12 +31,33 @@ def init(folder: options.KeysFolder, host: options.Hosts, port: options.Port = D
 
 @app.command()
 def add(client_names: options.ClientNames, keys: options.InKeys = KEYS) -> None:
-    """Let clients join: make a key for each, and the bundle to hand over to it."""
+    """Let clients join: make a key and a certificate for each, and the bundle to hand over to it.
+
+    Needs the authority's private key, DIR/admin/ca.key. Where clients make their keys themselves: `keys sign`.
+    """
     opened = Keys.open(keys)
     for name in client_names:
         path = opened.add(name)
         typer.echo(f"{name}: hand over {path}, in secret, then delete it here")
-    typer.echo("there: proxskip-client join NAME.join --state DIR, with --data PATH (its own data) or --partition I/N")
+    typer.echo(f"there: {JOIN}")
+
+
+@app.command()
+def sign(requests: options.Requests, keys: options.InKeys = KEYS) -> None:
+    """Let clients join that made their keys themselves, with `proxskip-client keys request`.
+
+    Needs the authority's private key, DIR/admin/ca.key. Who can change a request on its way can join in its place:
+    compare the fingerprints.
+    """
+    opened = Keys.open(keys)
+    for file in requests:
+        request = read_request(file)
+        path = opened.sign(request)
+        typer.echo(f"{request.client}: hand over {path}; it is no secret, as it holds no private key")
+        typer.echo(
+            f"{request.client}: is its key there {fingerprint(request.key)}? If not: keys revoke {request.client}"
+        )
+    typer.echo(f"there: {JOIN}; NAME.key is beside it, or where --key FILE says")
 
 
 @app.command("list")

@@ -85,6 +85,9 @@ Hosts = Annotated[
 ]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="the port at which clients reach the server")]
 ClientNames = Annotated[list[str], typer.Argument(metavar="CLIENT_NAME...")]
+Requests = Annotated[
+    list[Path], typer.Argument(metavar="NAME.csr...", help="what `proxskip-client keys request NAME` made")
+]
 
 
 def with_clients(settings: list[str] | None, clients: int | None) -> list[str]:

@@ -1,1 +1,1 @@
-"""Who may join: the folder of a federation's keys, and certificates."""
+"""Who may join: the folder of a federation's keys, certificates, and clients' requests for them."""

@@ -1,51 +1,62 @@
-"""Certificates of a federation: its own authority's, and the server's, which that signs."""
+"""Certificates of a federation: its own authority's, and those of the server and the clients, which that signs."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from common.errors import UserError
+from common.program.identity import common_name
 
-CLOCKS_DIFFER = datetime.timedelta(hours=1)
+# A clock that has lost its power starts in 1970: no certificate is too young for it, on either side.
+VALID_SINCE = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 Certificates = tuple[bytes, bytes, bytes]  # of the authority, of the server, the server's private key
 
 
-def certificate(
-    issuer: x509.Name,
-    alternatives: x509.SubjectAlternativeName | None,
-    key: ec.EllipticCurvePrivateKey,
-    signer: ec.EllipticCurvePrivateKey,
-    days: int,
-) -> x509.Certificate:
-    """Sign a certificate: the authority's own, or one for the names of a server."""
-    now = datetime.datetime.now(datetime.UTC)
-    is_authority = alternatives is None
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(issuer if is_authority else common_name("server"))
-        .issuer_name(issuer)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - CLOCKS_DIFFER)
-        .not_valid_after(now + datetime.timedelta(days=days))
-        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
-    )
-    if alternatives is not None:
-        usage = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
-        builder = builder.add_extension(alternatives, critical=False).add_extension(usage, critical=False)
-    return builder.sign(signer, hashes.SHA384())
+@dataclass(frozen=True)
+class Authority:
+    """Who says which server and which clients are of this federation."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @classmethod
+    def new(cls, days: int) -> Authority:
+        """Make an authority, which vouches for itself."""
+        key, name = ec.generate_private_key(ec.SECP384R1()), common_name("federation")
+        builder = _builder(name, name, key.public_key(), key.public_key(), _in_days(days), is_authority=True)
+        return cls(builder.sign(key, hashes.SHA384()), key)
+
+    def for_server(
+        self, names: Sequence[x509.GeneralName], key: ec.EllipticCurvePublicKey, days: int
+    ) -> x509.Certificate:
+        """Sign that a key is the server's, at these names."""
+        builder = self._builder(common_name("server"), key, _in_days(days), ExtendedKeyUsageOID.SERVER_AUTH)
+        alternatives = x509.SubjectAlternativeName(names)
+        return builder.add_extension(alternatives, critical=False).sign(self.key, hashes.SHA384())
+
+    def for_client(self, client: str, key: ec.EllipticCurvePublicKey) -> x509.Certificate:
+        """Sign that a key is a client's, for as long as there is this authority."""
+        end = self.certificate.not_valid_after_utc
+        builder = self._builder(common_name(client), key, end, ExtendedKeyUsageOID.CLIENT_AUTH)
+        return builder.sign(self.key, hashes.SHA384())
+
+    def _builder(
+        self, subject: x509.Name, key: ec.EllipticCurvePublicKey, end: datetime.datetime, usage: x509.ObjectIdentifier
+    ) -> x509.CertificateBuilder:
+        issuer, issuer_key = self.certificate.subject, self.key.public_key()
+        builder = _builder(subject, issuer, key, issuer_key, end, is_authority=False)
+        return builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
 
 
 def alternative_name(host: str) -> x509.GeneralName:
@@ -59,11 +70,28 @@ def alternative_name(host: str) -> x509.GeneralName:
     return x509.DNSName(host)
 
 
-def common_name(text: str) -> x509.Name:
-    """Return a name as certificates have it."""
-    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, text)])
+def _builder(
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey,
+    issuer_key: ec.EllipticCurvePublicKey,
+    end: datetime.datetime,
+    *,
+    is_authority: bool,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(VALID_SINCE)
+        .not_valid_after(end)
+        .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key), critical=False)
+    )
 
 
-def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """Return a private key as a file has it."""
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+def _in_days(days: int) -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=days)

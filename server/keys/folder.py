@@ -7,7 +7,7 @@
     KEYS/clients/       NAME.pub of every client that may join, under that name alone
     KEYS/revoked/       NAME.pub of those that no longer may
     KEYS/bundles/       NAME.join, to be handed to each client and then deleted here
-    KEYS/admin/ca.key   the authority's private key: `init` needs it to renew server.crt, the server never does
+    KEYS/admin/ca.key   the authority's private key: `init`, `add` and `sign` need it, the server never does
 
 A running server looks at clients/ and revoked/ again and again: who is added may join, who is revoked is put out.
 """
@@ -15,8 +15,6 @@ A running server looks at clients/ and revoked/ again and again: who is added ma
 from __future__ import annotations
 
 import datetime
-import os
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,23 +22,19 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from common.errors import UserError
 from common.program.bundle import Bundle
+from common.program.identity import checked_name, load_private_key, new_key, private_pem, public_line
 from common.storage.disk import writing
-from server.keys.certificates import Certificates, alternative_name, certificate, common_name, pem
+from common.storage.replace import replace_file
+from server.keys.certificates import Authority, Certificates, alternative_name
+from server.keys.request import Request
 
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825  # what clients of all kinds still accept
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 PublicKeys = dict[str, ec.EllipticCurvePublicKey]
 Complain = Callable[[str], None]
@@ -59,24 +53,13 @@ class Keys:
             raise UserError("say with --host by which name or address clients reach the server, such as 192.168.0.10")
         names = [alternative_name(host) for host in hosts]
         keys = cls(folder)
-        authority_key_file = folder / "admin" / "ca.key"
-        if (folder / "ca.crt").exists():
-            authority_key = _load_private(authority_key_file)
-            authority = x509.load_pem_x509_certificate(_read(folder / "ca.crt"))
-            if authority.public_key() != authority_key.public_key():
-                raise UserError(f"{authority_key_file} is not the key of {folder / 'ca.crt'}, an authority of your own")
-        else:
-            authority_key = ec.generate_private_key(ec.SECP384R1())
-            authority = certificate(common_name("federation"), None, authority_key, authority_key, AUTHORITY_DAYS)
-            _write(authority_key_file, pem(authority_key), secret=True)
-            _write(folder / "ca.crt", authority.public_bytes(Encoding.PEM))
-        server_key = ec.generate_private_key(ec.SECP256R1())
-        alternatives = x509.SubjectAlternativeName(names)
-        server = certificate(authority.subject, alternatives, server_key, authority_key, SERVER_DAYS)
-        _write(folder / "server.key", pem(server_key), secret=True)
-        _write(folder / "server.crt", server.public_bytes(Encoding.PEM))
+        authority = keys._authority() if (folder / "ca.crt").exists() else keys._new_authority()
+        key = new_key()
+        certificate = authority.for_server(names, key.public_key(), SERVER_DAYS)
+        replace_file(folder / "server.key", private_pem(key), secret=True)
+        replace_file(folder / "server.crt", certificate.public_bytes(Encoding.PEM))
         host = f"[{hosts[0]}]" if ":" in hosts[0] else hosts[0]
-        _write(folder / "address", f"{host}:{port}\n".encode())
+        replace_file(folder / "address", f"{host}:{port}\n".encode())
         keys._clients.mkdir(exist_ok=True)
         return keys
 
@@ -109,21 +92,19 @@ class Keys:
         return _read(self.folder / "ca.crt"), certificate, _read(self.folder / "server.key")
 
     def add(self, client: str) -> Path:
-        """Make and register a client's key; return the join bundle."""
-        if not NAME.fullmatch(client):
-            raise UserError(f"{client!r} is no name for a client: letters, digits and . _ - (at most 100)")
-        public = self._clients / f"{client}.pub"
-        if public.exists():
-            raise UserError(f"{client} has a key already; `keys revoke {client}` first, if it is to get a new one")
-        key = ec.generate_private_key(ec.SECP384R1())
-        secret = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()).decode()
-        authority = _read(self.folder / "ca.crt").decode()
-        bundle = Bundle(server=self.address, client=client, authority=authority, key=secret)
-        path = self.folder / "bundles" / f"{client}.join"
-        _write(path, bundle.to_text().encode(), secret=True)
-        # The last step: from now on the client may join.
-        _write(public, key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
-        return path
+        """Make and register a client's key; return the join bundle, which is a secret."""
+        key = new_key()
+        return self._let_in(checked_name(client), key.public_key(), private_pem(key).decode())
+
+    def sign(self, request: Request) -> Path:
+        """Register a key that the client made itself; return the join bundle, which is no secret."""
+        client = request.client
+        if any(known == request.key for _, known in self.revoked()):
+            raise UserError(f"this key was revoked; {client} makes a new one: proxskip-client keys request {client}")
+        for name, known in self.clients().items():
+            if known == request.key and name != client:
+                raise UserError(f"{client} has the same key as {name}: each client needs its own")
+        return self._let_in(client, request.key, "")
 
     def revoke(self, client: str) -> None:
         """Let a client in no more."""
@@ -148,6 +129,53 @@ class Keys:
         """Return the names and keys that no longer may."""
         return [(name.rpartition(".")[0], key) for name, key in _load_all(self._revoked, complain)]
 
+    def _let_in(self, client: str, key: ec.EllipticCurvePublicKey, secret: str) -> Path:
+        public = self._clients / f"{client}.pub"
+        if public.exists():
+            raise UserError(f"{client} has a key already; `keys revoke {client}` first, if it is to get a new one")
+        authority = self._authority()
+        bundle = Bundle(
+            server=self.address,
+            client=client,
+            authority=_read(self.folder / "ca.crt").decode(),
+            certificate=authority.for_client(client, key).public_bytes(Encoding.PEM).decode(),
+            key=secret,
+        )
+        path = self.folder / "bundles" / f"{client}.join"
+        replace_file(path, bundle.to_text().encode(), secret=True)
+        # The last step: from now on the client may join.
+        replace_file(public, public_line(key) + b"\n")
+        return path
+
+    def _new_authority(self) -> Authority:
+        authority = Authority.new(AUTHORITY_DAYS)
+        replace_file(self._authority_key, private_pem(authority.key), secret=True)
+        replace_file(self.folder / "ca.crt", authority.certificate.public_bytes(Encoding.PEM))
+        return authority
+
+    def _authority(self) -> Authority:
+        """Return the authority, if its private key is on this machine."""
+        path = self._authority_key
+        try:
+            pem = _read(path)
+        except UserError as error:
+            raise UserError(
+                f"{error}; it is the private key of the federation's authority: do this on the machine that has it, "
+                f"then copy what is new there (clients/, server.crt, server.key) into {self.folder}"
+            ) from None
+        try:
+            key = load_private_key(pem)
+            certificate = x509.load_pem_x509_certificate(_read(self.folder / "ca.crt"))
+        except ValueError as error:
+            raise UserError(f"{path} or {self.folder / 'ca.crt'} is damaged: {error}") from None
+        if certificate.public_key() != key.public_key():
+            raise UserError(f"{path} is not the key of {self.folder / 'ca.crt'}, an authority of your own")
+        return Authority(certificate, key)
+
+    @property
+    def _authority_key(self) -> Path:
+        return self.folder / "admin" / "ca.key"
+
     @property
     def _clients(self) -> Path:
         return self.folder / "clients"
@@ -157,26 +185,17 @@ class Keys:
         return self.folder / "revoked"
 
 
-def _write(path: Path, content: bytes, *, secret: bool = False) -> None:
-    """Replace a file; of a secret nobody else on this machine may read anything, not even for a moment."""
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700 if secret else 0o777)
-        draft = path.with_name(f"{path.name}.new")
-        draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o666)
-        with open(descriptor, "wb") as file:  # noqa: PTH123
-            file.write(content)
-        draft.replace(path)
+def public_bytes(key: CertificatePublicKeyTypes) -> bytes:
+    """Return a public key as bytes (DER, SubjectPublicKeyInfo): of one key always the same."""
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _load_private(path: Path) -> ec.EllipticCurvePrivateKey:
+def public_bytes_of_certificate(pem: bytes) -> bytes:
+    """Return the same of the key that a certificate is for; a ValueError if it is no certificate."""
     try:
-        key = load_pem_private_key(_read(path), None)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} is not a private key: {error}") from None
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UserError(f"{path} is not an elliptic-curve key, as `keys init` makes them")
-    return key
+        return public_bytes(x509.load_pem_x509_certificate(pem).public_key())
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise ValueError(f"it is no certificate that can be read: {error}") from None
 
 
 def _load_all(folder: Path, complain: Complain | None) -> Iterator[tuple[str, ec.EllipticCurvePublicKey]]:
@@ -195,7 +214,7 @@ def _load_public(path: Path) -> ec.EllipticCurvePublicKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
-        raise UserError(f"{path} is not an elliptic-curve key; make one with ssh-keygen -t ecdsa -b 384")
+        raise UserError(f"{path} is not an elliptic-curve key, as `keys add` and `keys sign` register them")
     return key
 
 

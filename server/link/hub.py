@@ -33,17 +33,16 @@ class Hub:
     def __init__(self, listen: str, keys: Keys | None = None, say: Say = print) -> None:
         self.address = listen
         self._keys = keys
-        self._loop = asyncio.new_event_loop()
-        self._desk = Desk(self._loop.call_soon_threadsafe)
+        self._desk = Desk(self._in_loop)
         self._admission = Admission(keys, say)
         self._service = Service(self._desk, self._admission, say)
         self._credentials = credentials_of(keys) if keys else None
-        self._over: asyncio.Event = asyncio.Event()
         self._is_up = threading.Event()
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run_loop, name="link", daemon=True)
 
     def __enter__(self) -> Hub:
+        self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
         self._thread.start()
         self._is_up.wait()
         if self._failure is not None:
