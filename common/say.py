@@ -1,5 +1,38 @@
 """How everything that runs tells its operator what there is to know: through a function like `print`."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 
 Say = Callable[[str], None]
+
+NOTICE = "notice"  # the kind of a line of which nothing more is known
+LONGEST_LINE = 500  # characters
+LONGEST_NAME = 100
+
+
+class Event(str):
+    """A line that is said, with what kind of thing has happened, and to which client."""
+
+    __slots__ = ("client", "kind")
+
+    kind: str
+    client: str  # "" where it is not about one
+
+    def __new__(cls, text: str, *, kind: str, client: str = "") -> Event:
+        """Say it as any other line."""
+        event = super().__new__(cls, text)
+        event.kind = kind
+        event.client = client
+        return event
+
+    @classmethod
+    def of(cls, text: str) -> Event:
+        """Return what anybody has said as one short line: what clients say may have anything in it."""
+        kind, client = (text.kind, text.client) if isinstance(text, Event) else (NOTICE, "")
+        return cls(_line(text, LONGEST_LINE), kind=kind, client=_line(client, LONGEST_NAME))
+
+
+def _line(text: str, longest: int) -> str:
+    cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return "".join(character if character.isprintable() else " " for character in cut)
