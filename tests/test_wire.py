@@ -36,10 +36,11 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
     exact = torch.tensor([1.0001, 2.0])
     upload = encode_upload(Upload(model=model, buffers=exact), "bfloat16")
-    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0, 7.0), upload=upload)
+    seconds = {"train": 0.5, "encode": 0.01, "save": 0.0}
+    report = wire.Report(client="a", round=3, seconds=seconds, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
     back = wire.unpack_report(wire.pack_report(report), like)
-    assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, 0.5, PeakMemory(100.0, 7.0))
+    assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, seconds, PeakMemory(100.0, 7.0))
     assert back.upload.model.dense().equal(model)
     assert back.upload.buffers is not None
     assert back.upload.buffers.dense().equal(exact)
@@ -47,7 +48,7 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
     upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
-    report = wire.Report(client="a", round=3, seconds=0.5, peak=PeakMemory(100.0), upload=upload)
+    report = wire.Report(client="a", round=3, seconds={}, peak=PeakMemory(100.0), upload=upload)
     content = wire.pack_report(report)
     model = wire.unpack_report(content, STATE, most_values=2).upload.model
     assert isinstance(model, Entries)

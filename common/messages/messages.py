@@ -20,7 +20,7 @@ from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
 from common.messages.pieces import VECTORS_RECORD, payload_in, record_of
-from common.rounds.records import PeakMemory
+from common.rounds.records import PHASES, PeakMemory
 from common.rounds.state import ReceivedUpload, RoundPlan, ServerState, Upload
 from common.storage.spool import Spool
 
@@ -80,7 +80,7 @@ class Report(Generic[_Upload]):
 
     client: str
     round: int
-    seconds: float  # that the round took on the client
+    seconds: dict[str, float]  # that the round took on the client, by phase; none where it was only sent again
     peak: PeakMemory
     upload: _Upload
 
@@ -157,7 +157,7 @@ def pack_report(report: Report[bytes | Spool]) -> RecordDict:
         {
             _CLIENT: report.client,
             _ROUND: report.round,
-            _SECONDS: report.seconds,
+            **{f"{_SECONDS}-{phase}": seconds for phase, seconds in report.seconds.items()},
             _MEMORY: _or_unknown(report.peak.memory_mb),
             _VRAM: _or_unknown(report.peak.vram_mb),
         }
@@ -169,10 +169,9 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
     """Read what `pack_report` wrote."""
     config = _record(content, _CONFIG, ConfigRecord)
     client, number = config.get(_CLIENT), config.get(_ROUND)
-    seconds, memory, vram = (config.get(key) for key in (_SECONDS, _MEMORY, _VRAM))
-    if not (isinstance(client, str) and isinstance(number, int) and all(map(_is_number, (seconds, memory, vram)))):
-        raise MessageError("a report without client, round, seconds and peak memory")
-    assert isinstance(seconds, float)
+    memory, vram = config.get(_MEMORY), config.get(_VRAM)
+    if not (isinstance(client, str) and isinstance(number, int) and _is_number(memory) and _is_number(vram)):
+        raise MessageError("a report without client, round and peak memory")
     assert isinstance(memory, float)
     assert isinstance(vram, float)
     try:
@@ -180,7 +179,16 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
     except DecodeError as error:
         raise MessageError(str(error)) from None
     peak = PeakMemory(memory if memory >= 0 else None, vram if vram >= 0 else None)
-    return Report(client=client, round=number, seconds=seconds, peak=peak, upload=upload)
+    return Report(client=client, round=number, seconds=_seconds(config), peak=peak, upload=upload)
+
+
+def _seconds(config: ConfigRecord) -> dict[str, float]:
+    """Read what a client says of the phases of its round."""
+    told = {phase: config[f"{_SECONDS}-{phase}"] for phase in PHASES if f"{_SECONDS}-{phase}" in config}
+    seconds = {phase: value for phase, value in told.items() if isinstance(value, float) and 0 <= value < math.inf}
+    if len(seconds) < len(told):
+        raise MessageError("a report whose phases took no number of seconds")
+    return seconds
 
 
 def _or_unknown(megabytes: float | None) -> float:
