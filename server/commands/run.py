@@ -71,7 +71,7 @@ def run(
 
     with (
         which.opened(guard, terminal.say, simulated=False) as begun,
-        Fleet(address, opened, terminal.say) as fleet,
+        Fleet(address, opened, begun.say) as fleet,
     ):
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
