@@ -23,6 +23,7 @@ from common.experiment.files import load_experiment
 from common.messages.messages import Order, Run
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
+from common.say import Event
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
 from tests.harness.witness import Witness
@@ -88,6 +89,11 @@ def test_a_client_whose_folder_was_deleted_starts_afresh_and_the_others_are_re_c
     trial = Trial(experiment_of(name), tmp_path, after={5: lose_it}).go()
     assert trial.counted == [CLIENTS] * 12
     assert sum("client-1 has lost its control variate" in text for text in trial.said) == 1
+    events = [(text.kind, text.client) for text in trial.said if isinstance(text, Event)]
+    assert [one for one in events if one[0] in ("given up", "re-centred")] == [
+        ("given up", "client-1"),
+        ("re-centred", ""),
+    ]
     assert len(trial.audits) == 12
     assert max(trial.audits) < 1e-5
     assert trial.strategy.checkpoint.ledger.recentrings == 1

@@ -46,6 +46,14 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     assert back.upload.buffers.dense().equal(exact)
 
 
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf")])
+def test_seconds_that_are_none_are_refused(seconds: float) -> None:
+    upload = encode_upload(Upload(model=STATE.model), "float32")
+    report = wire.Report(client="a", round=3, seconds={"train": seconds}, peak=PeakMemory(100.0), upload=upload)
+    with pytest.raises(MessageError, match="no number of seconds"):
+        wire.unpack_report(wire.pack_report(report), STATE)
+
+
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
     upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
     report = wire.Report(client="a", round=3, seconds={}, peak=PeakMemory(100.0), upload=upload)
