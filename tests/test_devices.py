@@ -19,9 +19,9 @@ import torch
 from client import node
 from client.__main__ import app as client_app
 from client.app import _is_out_of_memory
-from client.stream import Pace
 from client.part import Part
 from client.round import Participant, Station
+from client.stream import Pace
 from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.files import load_experiment

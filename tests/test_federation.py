@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -76,14 +75,18 @@ def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[Roun
         assert real.payload_bytes_up == expected.payload_bytes_up
         assert real.payload_bytes_down == expected.payload_bytes_down
         assert real.paper_bits_up == expected.paper_bits_up
-        assert real.traffic_by_client.keys() == expected.traffic_by_client.keys()
-        for name, traffic in real.traffic_by_client.items():
-            assert traffic.message_bytes_up is not None
-            assert traffic.message_bytes_down is not None
-            assert traffic.payload_bytes_up is not None
-            assert traffic.message_bytes_up > traffic.payload_bytes_up
-            without_messages = replace(traffic, message_bytes_up=None, message_bytes_down=None)
-            assert without_messages == expected.traffic_by_client[name]
+        assert len(real.by_client) == real.clients_counted == expected.clients_counted
+        assert not expected.by_client
+        assert sum(one.payload_bytes_up or 0 for one in real.by_client.values()) == expected.payload_bytes_up
+        assert sum(one.payload_bytes_down or 0 for one in real.by_client.values()) == expected.payload_bytes_down
+        for one in real.by_client.values():
+            assert one.message_bytes_up is not None
+            assert one.message_bytes_down is not None
+            assert one.payload_bytes_up is not None
+            assert one.message_bytes_up > one.payload_bytes_up
+            assert {"train", "encode", "save"} <= one.seconds.keys()
+        assert real.waited_for in real.by_client
+        assert real.seconds_by_phase == real.by_client[real.waited_for].seconds
 
 
 def test_the_example_in_the_documentation_runs(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ import pytest
 from client.__main__ import app as client_app
 from common.errors import UserError
 from common.experiment.files import load_experiment
+from common.say import Event
 from server.__main__ import app as server_app
 from server.deploy.local_clients import leaving, local_clients
 from server.link.hub import Hub
@@ -196,6 +197,9 @@ def test_a_client_process_that_ends_is_told_of_and_ends_what_needs_it(tmp_path: 
     ):
         threading.Event().wait(60)
     (first,) = said
+    assert isinstance(first, Event)
+    assert first.kind == "process ended"
+    assert first.client in arguments
     assert "(exit code 2); its log" in first
     assert f"{tmp_path}" in first
     assert "numbered from 0 to 1" in first
