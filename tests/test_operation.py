@@ -96,8 +96,8 @@ def test_a_client_that_cannot_start_says_why(arguments: tuple[str, ...], reason:
 
 
 def test_a_port_in_use_is_one_line() -> None:
-    with Hub("127.0.0.1:0") as hub, pytest.raises(UserError, match="the port is taken"):
-        Hub(hub.address)
+    with Hub("127.0.0.1:0") as hub, pytest.raises(UserError, match="the port is taken"), Hub(hub.address):
+        pass
 
 
 def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> No
     early, wrong, server_log = tmp_path / "early.log", tmp_path / "wrong.log", tmp_path / "server.log"
     with (
         client_process(address, "--insecure", "--partition", "0/2", log=early) as client,
-        client_process(address, "--insecure", "--partition", "0/5", log=wrong),
+        client_process(address, "--insecure", "--name", "wrong", "--partition", "0/5", log=wrong),
     ):
         wait_until(lambda: "waiting for the server" in early.read_text())
         command = [sys.executable, "-m", "server", *RUN, "--listen", address, "--output", str(tmp_path / "run")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -36,6 +37,7 @@ from server.runs.recorder import Recorder
 from server.runs.report import curve
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import Simulation
+from strategies.flower.prompt_grid import Carried
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
 from tests.harness.witness import CPU, Witness, load
@@ -256,30 +258,27 @@ def grid_without(lost: int | None = None) -> LoopbackGrid:
 class CountingGrid(LoopbackGrid):
     """A grid that knows its bytes, as our own link does: 1000 down and 10 up for an order, 1 down for anything else."""
 
-    down = up = 0
+    beside = 0
 
     def wait_for_reply(self, seconds: float) -> None:
         raise AssertionError("answers are here at once")
 
-    def forget(self, message_ids: set[str]) -> None:
-        assert not message_ids
-
-    def redirect(self, message_id: str, node_id: int) -> None: ...
+    def forget(self, message_ids: Iterable[str]) -> None: ...
 
     def limit_replies(self, largest_bytes: int) -> None: ...
 
-    def registered_name(self, node_id: int) -> str | None:
-        return None
+    def client_name(self, node_id: int) -> str:
+        return f"client-{node_id - 1}"
 
-    def traffic_bytes(self) -> tuple[int, int]:
-        return self.down, self.up
+    def carried(self, message_id: str) -> Carried:
+        return Carried(1000, 10, {"upload": 0.5})
 
-    def traffic_bytes_by_node(self) -> dict[int, tuple[int, int]]:
-        return {1: (self.down // CLIENTS, self.up // CLIENTS)}
+    def carried_beside(self) -> Carried:
+        beside, self.beside = self.beside, 0
+        return Carried(beside, 0)
 
     def _deliver(self, message: Message) -> str:
-        trains = message.metadata.message_type == MessageType.TRAIN
-        self.down, self.up = self.down + (1000 if trains else 1), self.up + (10 if trains else 0)
+        self.beside += message.metadata.message_type != MessageType.TRAIN
         return super()._deliver(message)
 
 
@@ -294,9 +293,10 @@ def test_all_attempts_at_a_round_are_counted_as_its_training(monkeypatch: pytest
     grid = CountingGrid(grid_without().clients, fate)
     first, second, third = Witness(EXPERIMENT).run(grid).records
     assert (first.message_bytes_down, first.message_bytes_up) == (1000 * CLIENTS, 10 * CLIENTS)
-    assert first.traffic_beside_training == {"join": Traffic(message_bytes_down=CLIENTS)}
+    assert first.traffic_beside_training == {"link": Traffic(message_bytes_up=0, message_bytes_down=CLIENTS)}
     assert (second.message_bytes_down, second.message_bytes_up) == (2 * 1000 * CLIENTS, 2 * 10 * CLIENTS)
     assert second.by_client["client-0"].message_bytes_down == 2000
+    assert second.by_client["client-0"].seconds["upload"] == 0.5
     assert not second.traffic_beside_training
     assert third.message_bytes_down == 1000 * CLIENTS
 
