@@ -47,7 +47,7 @@ class MemoryFile:
         self._wait_for_disk = wait_for_disk
 
     def save(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
-        """Replace what was saved; a crash leaves the old file or the new one."""
+        """Replace what was saved; a crash leaves what was there before, or this."""
         pending = memory.pending
         tensors: dict[str, Tensor | None] = {"control": memory.control}
         if pending is not None:

@@ -48,7 +48,7 @@ class LiveView:
             self._last_line = time.monotonic()
 
     def _kilobytes(self, way: str) -> str:
-        """Return what our vectors took, and in brackets with Flower's messages around them."""
+        """Return what our vectors took, and in brackets with all that was around them on the stream."""
         payload, message = self._bytes[f"payload_bytes_{way}"], self._bytes[f"message_bytes_{way}"]
         return f"{payload / 1e3:.1f} kB" + (f" ({message / 1e3:.1f})" if message else "") if payload else "not encoded"
 

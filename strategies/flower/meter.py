@@ -45,7 +45,7 @@ class Meter:
             spent.message_up[name] += carried.up_bytes
 
     def note_others(self, grid: Grid) -> None:
-        """Note what the link carried beside messages: joining, signs of life, answers that came too late."""
+        """Note what the link carried beside messages: joining, and answers that came too late."""
         if isinstance(grid, PromptGrid):
             carried = grid.carried_beside()
             if carried.down_bytes or carried.up_bytes:
