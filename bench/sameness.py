@@ -1,7 +1,7 @@
 """The same bits before and after: `python -m bench.sameness OTHER_CHECKOUT` runs a dozen runs in both and compares.
 
-A change that moves code must leave every final model and every line of rounds.jsonl as it was, but for what is measured
-with a clock, depends on names that are drawn anew in each run, or is in one of the two only.
+A change that moves code must leave every final model and every line of rounds.jsonl and clients.jsonl as it was, but
+for what is measured with a clock, depends on names that are drawn anew in each run, or is in one of the two only.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ from safetensors.torch import load_file
 HERE = Path(__file__).parent.parent
 ALGORITHMS = sorted(path.stem for path in (HERE / "strategies").glob("*.py") if path.stem != "__init__")
 MEASURED = {
+    "time",
+    "waited_for",
     "seconds",
     "seconds_by_phase",
-    "memory_by_client",
+    "memory_mb",
+    "vram_mb",
     "message_bytes_up",
     "message_bytes_down",
 }
@@ -76,8 +79,14 @@ def outcome(trial: Trial, checkout: Path, folder: Path) -> tuple[str, list[dict[
     digest = hashlib.sha256()
     for _, tensor in sorted(load_file(output / "model.safetensors").items()):
         digest.update(tensor.numpy().tobytes())
-    lines = (output / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
-    return digest.hexdigest(), [_without_measured(json.loads(line)) for line in lines]
+    by_client = {one["round"]: {"by_client": one["clients"]} for one in _lines(output / "clients.jsonl")}
+    rounds = [{**one, **by_client.get(one["round"], {})} for one in _lines(output / "rounds.jsonl")]
+    return digest.hexdigest(), [_without_measured(one) for one in rounds]
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    """Read a file of which a run may have none, or a checkout's code not know."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def _run_and_kill(command: list[str], checkout: Path, rounds: Path, log: int) -> None:

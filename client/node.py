@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 import grpc
-from flwr.app import DEFAULT_TTL, Context, Message, Metadata, RecordDict
+from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.handshake import what_is_wrong
@@ -24,9 +24,16 @@ from client.link import Link
 from client.stream import Hand, Pace, Stream, begun
 from common.errors import MessageError, UserError
 from common.messages.content import arrays_of, content_of, head_of, payload_of
-from common.messages.flower import APP_NAME, APP_VERSION, CLIENT_CANNOT_NOW, CLIENT_FORGOT
+from common.messages.flower import (
+    APP_NAME,
+    APP_VERSION,
+    CLIENT_CANNOT_NOW,
+    CLIENT_FORGOT,
+    begin_run,
+    set_message_id,
+)
 from common.messages.messages import message_type_of
-from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Welcome
+from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Refused, Welcome
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import STREAM_OPTIONS
 from common.say import Say
@@ -113,6 +120,7 @@ class ResidentNode:
         say: Say,
         upload_kbps: float | None = None,
     ) -> None:
+        begin_run()
         self._link = link
         self._channel = channel
         self._workers = workers
@@ -221,9 +229,7 @@ class ResidentNode:
                 self._note_joined()
                 self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
             case "refused":
-                if frame.refused.final:
-                    raise UserError(f"the server at {self._link.address} refused this client: {frame.refused.reason}")
-                raise RefusedError(frame.refused.reason)
+                self._leave(frame.refused)
             case "cancel":
                 self._drop(frame.cancel.task)
             case "finished":
@@ -231,6 +237,11 @@ class ResidentNode:
                 self._trained = Summary(joined=self._trained.joined)
             case _:
                 raise MessageError("the server sent a frame that this version does not know")
+
+    def _leave(self, refused: Refused) -> None:
+        if refused.final:
+            raise UserError(f"the server at {self._link.address} refused this client: {refused.reason}")
+        raise RefusedError(refused.reason)
 
     def _note_joined(self) -> None:
         self._has_joined = True
@@ -382,15 +393,7 @@ def _held(hand: Hand) -> Held:
 def _message(hand: Hand) -> Message:
     """Return a task as Flower's message."""
     payload = hand.incoming.payload
-    metadata = Metadata(
-        run_id=1,
-        message_id=str(hand.id),
-        src_node_id=1,
-        dst_node_id=1,
-        reply_to_message_id="",
-        group_id="",
-        created_at=time.time(),
-        ttl=DEFAULT_TTL,
-        message_type=message_type_of(hand.question),
-    )
-    return Message(content=content_of(hand.question, arrays_of(payload) if payload else None), metadata=metadata)
+    content = content_of(hand.question, arrays_of(payload) if payload else None)
+    message = Message(content, 1, message_type_of(hand.question))
+    set_message_id(message, str(hand.id))
+    return message

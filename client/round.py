@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from client.limits import peak_memory
 from client.memory import MemoryFile, identity_of
 from client.part import Part
+from client.shared_problem import SharedProblem
 from common.codec.payload import encode_upload
 from common.errors import UserError
 from common.experiment import plugins
@@ -22,6 +24,8 @@ from common.messages.messages import Evaluation, Introduction, Order, Recentring
 from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.storage.spool import Spool
+
+_shared_problem = SharedProblem()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +45,19 @@ class ForgottenError(UserError):
     """The control variate that the server counts on is lost."""
 
 
+class _Stopwatch:
+    """Says how long each phase of a round took, one after the other."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, phase: str) -> None:
+        """Note that a phase is over, and the next one begins."""
+        now = time.perf_counter()
+        self.seconds[phase], self._last = now - self._last, now
+
+
 class Participant:
     """A client in one run: its loss, its memory, and the method that both sides run."""
 
@@ -56,6 +73,9 @@ class Participant:
         self.introduction = introduction
         self.name = introduction.client
         self.like = like  # the sizes that messages must have
+        self.on_step: Callable[[int, int], None] = (
+            _ignore  # hears after each local step: how many are done, of how many
+        )
         self._algorithm = algorithm
         self._problem = problem
         self._objective = problem.objective([own])
@@ -68,7 +88,7 @@ class Participant:
     def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
         """Load this client's part of the data and whatever it remembers of the run."""
         algorithm = _for_device(experiment.algorithm, station.local_density)
-        problem, own = _load(experiment, station)
+        problem, own = _load(experiment, station, run)
         state = algorithm.initial_state(problem.initial_state())
         memory_file = None
         if station.state_folder:
@@ -78,26 +98,36 @@ class Participant:
 
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round; asked again for the one it has just done, send the same bytes again."""
-        started = time.perf_counter()
-        pending = self._memory.pending
+        pending, seconds = self._memory.pending, dict[str, float]()
         if pending is None or not self._is_asked_again(order):
-            pending = self._finished(order)
+            pending, seconds = self._finished(order)
         return Report(
             client=self.name,
             round=order.plan.round,
-            seconds={"train": time.perf_counter() - started},
+            seconds=seconds,
             peak=peak_memory(self._device),
             upload=pending.sent,
         )
 
-    def _finished(self, order: Order) -> Pending:
-        """Run a round, and remember it before anybody hears of it."""
-        state = _on(order.state, self._device)
-        upload, memory = client_round(self._algorithm, order.plan, state, self._settled(order), self._objective)
+    def _finished(self, order: Order) -> tuple[Pending, dict[str, float]]:
+        """Run a round, and remember it before anybody hears of it; say what its phases took."""
+        watch, plan = _Stopwatch(), order.plan
+        upload, memory = client_round(
+            self._algorithm,
+            plan,
+            _on(order.state, self._device),
+            self._settled(order),
+            self._objective,
+            on_step=lambda done: self.on_step(done, plan.local_steps),
+        )
+        here = _upload_on_cpu(upload)
+        watch.end("train")  # only now: a GPU may have been at it until its result was wanted
         assert memory.pending is not None
-        pending = replace(memory.pending, sent=encode_upload(_upload_on_cpu(upload), order.plan.precision))
+        pending = replace(memory.pending, sent=encode_upload(here, plan.precision))
+        watch.end("encode")
         self._remember(replace(memory, pending=pending))
-        return pending
+        watch.end("save")
+        return pending, watch.seconds
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
@@ -171,7 +201,7 @@ def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:
         raise UserError(f"--local-density {local_density:g}: {error}") from None
 
 
-def _load(experiment: Experiment, station: Station) -> tuple[Problem, int]:
+def _load(experiment: Experiment, station: Station, run: str) -> tuple[Problem, int]:
     """Return the problem with this client's data in it, and which of its clients this is."""
     task, part = experiment.task, station.part
     if isinstance(task, OwnDataTask):
@@ -188,7 +218,11 @@ def _load(experiment: Experiment, station: Station) -> tuple[Problem, int]:
             f"this client holds part {part.index} of {part.of}, "
             f"but the server's experiment {experiment.name} has {experiment.clients} clients"
         )
-    return experiment.load(DataFolder.choose(station.data), station.device), part.index
+    return _shared_problem.load(experiment, DataFolder.choose(station.data), station.device, run), part.index
+
+
+def _ignore(done: int, of: int) -> None:
+    """Hear nothing of local steps."""
 
 
 def _on(state: ServerState, device: torch.device) -> ServerState:

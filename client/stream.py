@@ -83,7 +83,7 @@ class Stream:
         """Send the answer to a task."""
         self._outbox.put_nowait(hand)
 
-    def progress(self, hand: Hand, phase: ProgressFrame.Phase.ValueType, done: int, of: int) -> None:
+    def progress(self, hand: Hand, phase: ProgressFrame.Phase, done: int, of: int) -> None:
         """Say how far a task is."""
         self._outbox.put_nowait(FromClient(progress=ProgressFrame(task=hand.id, phase=phase, done=done, of=of)))
 

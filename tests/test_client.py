@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,13 +13,17 @@ import torch
 from client.memory import MemoryFile
 from client.part import Part
 from client.round import ForgottenError, Participant, Station
+from client.shared_problem import SharedProblem
 from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
+from common.learning.data import DataFolder
+from common.learning.task import Problem
 from common.messages.messages import Order, Recentring, Report
 from common.rounds.state import ServerState
 from common.storage.spool import Spool
+from tests.harness import small_data
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
 
@@ -61,6 +67,92 @@ def test_asked_again_for_a_round_it_sends_the_same_without_training(tmp_path: Pa
     assert same(client.train(order(experiment, 1, torch.ones(650), 0)), first)
     restarted = Participant.join(experiment, station(1, tmp_path), "run")
     assert same(restarted.train(order(experiment, 1, torch.ones(650), 0)), first)
+
+
+def test_a_round_says_what_its_phases_took_and_one_that_is_sent_again_nothing(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    client = Participant.join(experiment, station(1, tmp_path), "run")
+    first = client.train(order(experiment, 1, torch.zeros(650), 0))
+    assert list(first.seconds) == ["train", "encode", "save"]
+    assert all(seconds > 0 for seconds in first.seconds.values())
+    assert client.train(order(experiment, 1, torch.zeros(650), 0)).seconds == {}
+
+
+def test_who_wants_to_know_hears_of_every_local_step() -> None:
+    experiment = load_experiment("digits", ["clients=3", "rounds=5", "schedule.period=4"])
+    heard, deaf = (Participant.join(experiment, station(0), "run") for _ in range(2))
+    steps: list[tuple[int, int]] = []
+    heard.on_step = lambda done, of: steps.append((done, of))
+    second = order(experiment, 2, torch.zeros(650), 0)
+    assert same(heard.train(second), deaf.train(second))
+    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+class CountedExperiment:
+    """Loads slowly, and counts how often it is asked to."""
+
+    def __init__(self) -> None:
+        self.loaded = 0
+
+    def load(self, data: DataFolder, device: torch.device) -> Problem:
+        self.loaded += 1
+        threading.Event().wait(0.05)
+        return load_experiment("digits", SETTINGS).load(data, device)
+
+
+def test_clients_of_a_process_load_their_data_once() -> None:
+    shared, experiment, data = SharedProblem(), CountedExperiment(), DataFolder(Path("data"), may_download=False)
+    found: list[Problem] = []
+
+    def ask(run: str = "run") -> None:
+        found.append(shared.load(experiment, data, torch.device("cpu"), run))  # type: ignore[arg-type]
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 8
+    assert len(set(map(id, found))) == experiment.loaded == 1
+    for run in ("next", "next", "run"):  # only the newest is kept
+        ask(run)
+    assert experiment.loaded == 3
+
+
+def test_what_cannot_be_loaded_is_asked_for_again(tmp_path: Path) -> None:
+    shared, experiment = SharedProblem(), load_experiment("blogfeedback", ["clients=3"])
+    data = DataFolder(tmp_path, may_download=False)
+    for _ in range(2):
+        with pytest.raises(UserError, match="BlogFeedback"):
+            shared.load(experiment, data, torch.device("cpu"), "run")
+    small_data.write_blogfeedback(tmp_path)
+    assert shared.load(experiment, data, torch.device("cpu"), "run").clients == 3
+
+
+@pytest.mark.parametrize("name", ["digits", "blogfeedback", "femnist", "cifar10"])
+def test_clients_that_share_a_problem_train_as_if_each_had_its_own(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three at a time, in threads, as in a process of several: nobody's data, weights or statistics get mixed up."""
+    for write in (small_data.write_blogfeedback, small_data.write_femnist, small_data.write_cifar10):
+        write(tmp_path)
+    monkeypatch.setenv("PROXSKIP_DATA", str(tmp_path))
+    own = {"cifar10": ["task.width=2", "task.train_samples=60", "task.batch_size=4"]}.get(name, [])
+    experiment = load_experiment(name, ["clients=3", "rounds=5", "schedule.period=8", *own])
+
+    def trained(client: Participant) -> list[bytes | Spool]:
+        orders = [Order(plan=experiment.plan(number), counted=0, state=client.like) for number in (2, 3)]
+        return [client.train(one).upload for one in orders]
+
+    runs = [f"alone {index}" for index in range(3)], ["together"] * 3
+    alone, together = (
+        [Participant.join(experiment, station(index), run) for index, run in enumerate(names)] for names in runs
+    )
+    # A new thread has a number of helpers of its own, on which the last bits of a sum depend.
+    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        expected = list(pool.map(trained, alone))
+    with ThreadPoolExecutor(3, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        assert list(pool.map(trained, together)) == expected
 
 
 def test_an_upload_made_with_another_control_than_is_counted_on_is_not_sent_again(tmp_path: Path) -> None:

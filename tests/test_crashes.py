@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -173,12 +174,16 @@ def test_the_process_that_hosts_the_link_is_killed_in_mid_round_and_the_run_fini
     finally:
         program.kill()
     assert log.read_text().count("the server was killed (SIGKILL); it goes on from its journal") == 3
+    kinds = [json.loads(line)["kind"] for line in (rounds.parent / "events.jsonl").read_text().splitlines()]
+    told = [kind for kind in kinds if kind in ("started", "server killed", "resumed", "finished")]
+    assert told == ["started", *["server killed", "resumed"] * 3, "finished"]
     models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("calm", "killed")]
     assert models[0].equal(models[1])
 
 
 def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path) -> None:
     """It finds the same end every time: to go on trying would help nobody."""
+    (tmp_path / "rounds.jsonl").touch()  # a run was begun
     program = (
         "import os, signal, sys; from pathlib import Path; from server.deploy.guard import Guard\n"
         f"guard = Guard(); guard.stand(print); guard.announce(Path({str(tmp_path)!r}))\n"
@@ -188,6 +193,9 @@ def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path
     assert finished.returncode == 128 + signal.SIGKILL
     assert finished.stdout.count("it goes on from its journal") == 3
     assert "killed 4 times without a round in between" in finished.stdout
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [one["kind"] for one in events] == ["server killed"] * 4
+    assert "killed 4 times" in events[-1]["text"]
 
 
 def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

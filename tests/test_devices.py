@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +19,9 @@ import torch
 from client import node
 from client.__main__ import app as client_app
 from client.app import _is_out_of_memory
-from client.node import Pace
 from client.part import Part
 from client.round import Participant, Station
+from client.stream import Pace
 from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.files import load_experiment
@@ -78,13 +78,19 @@ def output_of(program: str) -> str:
 
 def test_uploads_keep_their_pace(monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    Pace(None).keep(10**9)
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    asyncio.run(Pace(None).keep(10**9))
     assert not slept
     pace = Pace(80.0)  # 10 bytes a millisecond
     for _ in range(3):
-        pace.keep(1000)
+        asyncio.run(pace.keep(1000))
     assert slept == pytest.approx([0.1] * 3)
+    assert pace.piece_bytes == 10_000  # a second's worth
+    assert Pace(1.0).piece_bytes == 1_000  # a server takes no less
 
 
 @contextmanager
@@ -124,6 +130,7 @@ def test_what_a_client_may_take_is_what_its_options_say(monkeypatch: pytest.Monk
             paces.append(kilobits_a_second)
             super().__init__(kilobits_a_second)
 
+    monkeypatch.setattr("server.link.hub.most_connections", lambda: 1000)
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append((kind, limit[0])))
     monkeypatch.setattr(node, "Pace", RecordedPace)
     monkeypatch.setattr(os, "fsync", on_disk.append)

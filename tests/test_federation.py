@@ -7,11 +7,10 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import Context, RecordDict
 from flwr.serverapp import ServerApp
 
 from common.codec.places import TwoParts
@@ -21,8 +20,8 @@ from common.experiment.files import load_experiment
 from common.messages.messages import Run, pack_run
 from common.rounds.algorithm import Algorithm
 from common.rounds.records import RoundRecord
+from server.link.desk import Desk, Task
 from server.link.hub import Hub
-from server.link.post_office import PostOffice
 from server.simulation.simulation import Simulation
 from strategies.flower.strategy import AlgorithmStrategy, FederationError
 from strategies.flower.terms import Terms
@@ -76,14 +75,18 @@ def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[Roun
         assert real.payload_bytes_up == expected.payload_bytes_up
         assert real.payload_bytes_down == expected.payload_bytes_down
         assert real.paper_bits_up == expected.paper_bits_up
-        assert real.traffic_by_client.keys() == expected.traffic_by_client.keys()
-        for name, traffic in real.traffic_by_client.items():
-            assert traffic.message_bytes_up is not None
-            assert traffic.message_bytes_down is not None
-            assert traffic.payload_bytes_up is not None
-            assert traffic.message_bytes_up > traffic.payload_bytes_up
-            without_messages = replace(traffic, message_bytes_up=None, message_bytes_down=None)
-            assert without_messages == expected.traffic_by_client[name]
+        assert len(real.by_client) == real.clients_counted == expected.clients_counted
+        assert not expected.by_client
+        assert sum(one.payload_bytes_up or 0 for one in real.by_client.values()) == expected.payload_bytes_up
+        assert sum(one.payload_bytes_down or 0 for one in real.by_client.values()) == expected.payload_bytes_down
+        for one in real.by_client.values():
+            assert one.message_bytes_up is not None
+            assert one.message_bytes_down is not None
+            assert one.payload_bytes_up is not None
+            assert one.message_bytes_up > one.payload_bytes_up
+            assert {"train", "encode", "save"} <= one.seconds.keys()
+        assert real.waited_for in real.by_client
+        assert real.seconds_by_phase == real.by_client[real.waited_for].seconds
 
 
 def test_the_example_in_the_documentation_runs(hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,12 +95,11 @@ def test_the_example_in_the_documentation_runs(hub: Hub, capsys: pytest.CaptureF
     module: dict[str, object] = {"__name__": "example"}
     exec(compile(example, "docs/flower.md", "exec"), module)  # noqa: S102 - our own documentation
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=3"])
-    configuration = pack_run(Run(experiment=experiment, name="example"))
+    run = Run(experiment=experiment, name="example")
     app = module["app"]
     assert isinstance(app, ServerApp)
-    with hub.run(configuration) as grid:
-        run_id = grid.run.run_id
-        app(grid, Context(run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=configuration))
+    with hub.run(run) as grid:
+        app(grid, Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config=pack_run(run)))
     assert "test_accuracy" in capsys.readouterr().out
 
 
@@ -115,16 +117,28 @@ def test_clients_asked_for_their_loss_give_the_simulators(hub: Hub) -> None:
         assert record.metrics["train_loss"] == pytest.approx(simulated.metrics["train_loss"], rel=1e-4)
 
 
-def test_all_messages_of_a_run_are_in_its_records(hub: Hub) -> None:
+def test_all_that_streams_carry_in_a_run_is_in_its_records(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     experiment = load_experiment("digits", [f"clients={CLIENTS}", "rounds=4", "schedule.period=4"])
     witness = Witness(experiment, Terms(evaluate_on_clients=True, audit_every_rounds=2))
-    with hub.run(pack_run(Run(experiment=experiment, name="counted"))) as grid:
+    carried = [0, 0]  # down, up
+    count = Desk.count
+
+    def counting(self: Desk, task: Task | None, *, down: int = 0, up: int = 0) -> None:
+        count(self, task, down=down, up=up)
+        carried[0] += down
+        carried[1] += up
+
+    monkeypatch.setattr(Desk, "count", counting)
+    with hub.run(Run(experiment=experiment, name="counted")) as grid:
+        grid.carried_beside()  # of the run before
+        carried[:] = [0, 0]
         witness.run(grid)
-        down, up = grid.traffic_bytes()
+        left = grid.carried_beside()
     assert sorted(witness.records[1].traffic_beside_training) == ["audit", "evaluate"]
-    assert "join" in witness.records[0].traffic_beside_training
+    assert "link" in witness.records[0].traffic_beside_training
     counted = [record.all_message_bytes for record in witness.records]
-    assert (sum(one for one, _ in counted), sum(other for _, other in counted)) == (up, down)
+    up, down = (sum(column) for column in zip(*counted, strict=True))
+    assert [down + left.down_bytes, up + left.up_bytes] == carried
 
 
 def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
@@ -134,7 +148,7 @@ def test_more_clients_than_there_are_cannot_be_the_minimum() -> None:
 
 
 def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
-    """It has a state folder; its old connection still counts as alive when it is back, but nobody waits for that."""
+    """It has a state folder: it takes its place again, and does the task that it was asked for."""
     experiment = load_experiment("digits", ["clients=2", "rounds=8", "schedule.period=4"])
     with Hub("127.0.0.1:0") as hub, ExitStack() as stack:
 
@@ -151,48 +165,11 @@ def test_a_client_killed_in_mid_run_comes_back_and_nothing_is_lost(tmp_path: Pat
                 start(1)
 
         run = deploy(hub, experiment, after=kill_in_round_three)
-    assert sum("client-1 has joined again, by a new connection" in one for one in run.said) == 1
     assert not any("has left" in one or "asking again" in one for one in run.said)
+    assert run.counted == [2] * 8
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
     assert float((run.model - simulation.state.model).norm() / simulation.state.model.norm()) < 1e-5
-
-
-def test_a_message_stays_in_the_box_until_it_is_answered_or_given_up(hub: Hub) -> None:
-    office = PostOffice()
-    experiment = load_experiment("digits", [f"clients={CLIENTS}"])
-    with hub.run(pack_run(Run(experiment=experiment, name="box"))) as grid:
-        order = grid.create_message(RecordDict(), MessageType.TRAIN, 7, "1")
-    order.metadata.__dict__["_message_id"] = "m"
-    office.send(order, b"payload")
-    for _ in range(2):  # pulled twice: the first time it was lost on the way
-        message = office.box(7).oldest()
-        assert message is not None
-        assert message.metadata.message_id == "m"
-    assert office.payload_for(8, "m") is None
-    office.forget(["m"])
-    assert office.box(7).oldest() is None
-    assert office.payload_for(7, "m") is None
-
-
-def test_a_client_that_is_back_by_another_connection_answers_there(hub: Hub) -> None:
-    office = PostOffice()
-    experiment = load_experiment("digits", [f"clients={CLIENTS}"])
-    with hub.run(pack_run(Run(experiment=experiment, name="back"))) as grid:
-        orders = [grid.create_message(RecordDict(), MessageType.TRAIN, node, "1") for node in (7, 8)]
-    for order in orders:
-        order.metadata.__dict__["_message_id"] = "m"
-    office.send(orders[0], b"payload")
-    office.redirect(orders[1])
-    assert office.box(7).oldest() is None
-    assert office.box(8).oldest() is orders[1]
-    assert office.payload_for(7, "m") is None
-    late, prompt = (Message(RecordDict(), reply_to=order) for order in orders)
-    assert not office.receive(late, 7)
-    assert office.receive(prompt, 8)
-    office.redirect(orders[0])  # it is answered: there is nothing left to ask
-    assert office.box(7).oldest() is None
-    assert office.take_replies({"m"}) == [prompt]
 
 
 def test_a_reply_that_is_too_large_is_refused_and_said_so(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,13 +63,13 @@ def test_three_machines_with_bundles_finish_over_a_thin_and_a_broken_link(tmp_pa
         net.heal(2)
         assert server.wait(400) == 0
         crossed = [net.bytes_of(index + 1) for index in range(CLIENTS)]
-    records = RunFolder(rounds.parent).rounds()
+    records, by_client = RunFolder(rounds.parent).rounds(), dict(RunFolder(rounds.parent).clients())
     assert [record.clients_counted for record in records] == [CLIENTS] * 100
     audits = [record.control_sum_norm for record in records if record.control_sum_norm is not None]
     assert len(audits) == 1
     assert max(audits) < 1e-5
     for name, (down, up) in zip(names, crossed, strict=True):
-        traffic = [record.traffic_by_client[name] for record in records]
+        traffic = [by_client[record.round][name] for record in records]
         counted_down = sum(one.message_bytes_down or 0 for one in traffic)
         counted_up = sum(one.message_bytes_up or 0 for one in traffic)
         assert counted_down <= down <= 1.1 * counted_down + AROUND_BYTES

@@ -71,7 +71,7 @@ def test_a_resnet18_federates_and_its_bytes_are_as_counted(tmp_path: Path, monke
         assert record.clients_counted == 2
         assert record.payload_bytes_up is not None
         assert 2 * 0.35 * plain < record.payload_bytes_up < 2 * (0.47 * plain + 4 * buffers.numel())
-        assert record.payload_bytes_up == sum(one.payload_bytes_up or 0 for one in record.traffic_by_client.values())
+        assert record.payload_bytes_up == sum(one.payload_bytes_up or 0 for one in record.by_client.values())
         assert record.message_bytes_up is not None
         assert record.message_bytes_down is not None
         # The model comes down in pieces of 1 MB, each of which is asked for with headers of 0.7 kB.

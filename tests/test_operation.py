@@ -17,6 +17,7 @@ import pytest
 from client.__main__ import app as client_app
 from common.errors import UserError
 from common.experiment.files import load_experiment
+from common.say import Event
 from server.__main__ import app as server_app
 from server.deploy.local_clients import leaving, local_clients
 from server.link.hub import Hub
@@ -95,8 +96,8 @@ def test_a_client_that_cannot_start_says_why(arguments: tuple[str, ...], reason:
 
 
 def test_a_port_in_use_is_one_line() -> None:
-    with Hub("127.0.0.1:0") as hub, pytest.raises(UserError, match="the port is taken"):
-        Hub(hub.address)
+    with Hub("127.0.0.1:0") as hub, pytest.raises(UserError, match="the port is taken"), Hub(hub.address):
+        pass
 
 
 def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> None:
@@ -105,7 +106,7 @@ def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> No
     early, wrong, server_log = tmp_path / "early.log", tmp_path / "wrong.log", tmp_path / "server.log"
     with (
         client_process(address, "--insecure", "--partition", "0/2", log=early) as client,
-        client_process(address, "--insecure", "--partition", "0/5", log=wrong),
+        client_process(address, "--insecure", "--name", "wrong", "--partition", "0/5", log=wrong),
     ):
         wait_until(lambda: "waiting for the server" in early.read_text())
         command = [sys.executable, "-m", "server", *RUN, "--listen", address, "--output", str(tmp_path / "run")]
@@ -196,6 +197,9 @@ def test_a_client_process_that_ends_is_told_of_and_ends_what_needs_it(tmp_path: 
     ):
         threading.Event().wait(60)
     (first,) = said
+    assert isinstance(first, Event)
+    assert first.kind == "process ended"
+    assert first.client in arguments
     assert "(exit code 2); its log" in first
     assert f"{tmp_path}" in first
     assert "numbered from 0 to 1" in first

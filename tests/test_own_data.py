@@ -28,6 +28,7 @@ from common.learning.task import ClientFiles, Measured, mean_over_examples
 from common.rounds.state import ServerState
 from common.tasks.blogfeedback import FEATURES, BlogFeedback, read_archive
 from common.tasks.tabular import Tabular
+from server.runs.run_folder import RunFolder
 from server.simulation.simulation import Simulation
 from tests.harness import small_data
 
@@ -260,10 +261,11 @@ def test_deployed_clients_measure_what_the_simulator_does(tmp_path: Path) -> Non
     for expected, found in zip(simulated, deployed, strict=True):
         assert found["metrics"] == pytest.approx(expected["metrics"], rel=1e-4)
         assert {"test_r2", "test_squared_error", "train_loss"} <= set(found["metrics"])  # type: ignore[call-overload]
-        memory = found["memory_by_client"]
-        assert isinstance(memory, dict)
-        assert sorted(memory) == ["clinic-0", "clinic-1", "clinic-2", "clinic-3"]
-        assert all(one["memory_mb"] > 50 and one["vram_mb"] is None for one in memory.values())
+    by_client = dict(RunFolder(tmp_path / "local").clients())
+    assert list(by_client) == [1, 2, 3, 4]
+    for clients in by_client.values():
+        assert sorted(clients) == ["clinic-0", "clinic-1", "clinic-2", "clinic-3"]
+        assert all((one.memory_mb or 0) > 50 and one.vram_mb is None for one in clients.values())
 
 
 def experiment_of_shelters() -> Experiment:

@@ -29,6 +29,7 @@ RUNS = ("sparse", "dense")
 NAMES = plugins.available(Algorithm.plugin_package)
 FIELDS = {
     "round",
+    "time",
     "local_steps",
     "clients",
     "clients_counted",
@@ -44,8 +45,7 @@ FIELDS = {
     "message_bytes_up",
     "message_bytes_down",
     "traffic_beside_training",
-    "traffic_by_client",
-    "memory_by_client",
+    "waited_for",
     "seconds_by_phase",
 }
 
@@ -114,13 +114,11 @@ def test_a_simulation_encodes_and_counts_unless_it_is_told_not_to(tmp_path: Path
         assert one["paper_bits_up"] == other["paper_bits_up"]
         assert other["payload_bytes_up"] is None
         assert other["payload_bytes_down"] is None
-        clients = one["traffic_by_client"]
-        assert isinstance(clients, dict)
-        assert set(clients) == {"client-0", "client-1"}
-        assert one["payload_bytes_up"] == sum(client["payload_bytes_up"] for client in clients.values())
-        assert one["payload_bytes_down"] == sum(client["payload_bytes_down"] for client in clients.values())
-        assert {client["paper_bits_up"] for client in clients.values()} == {32 * 65}
-        assert {client["message_bytes_up"] for client in clients.values()} == {None}
+        assert one["paper_bits_up"] == 32 * 65 * one["round"]  # type: ignore[operator]
+        assert one["payload_bytes_up"] > 2 * 4 * 65  # type: ignore[operator]
+        assert one["payload_bytes_down"] > 2 * 4 * 65  # type: ignore[operator]
+        assert one["message_bytes_up"] is None
+    assert not (tmp_path / "counted" / "clients.jsonl").exists()
 
 
 @pytest.mark.parametrize("task", ["blogfeedback", "femnist", "cifar10"])
@@ -362,9 +360,7 @@ def test_a_whole_bfloat16_upload_is_smaller_than_the_papers_count_of_its_values(
     rounded = simulate("blogfeedback", *settings, "--set", "codec.precision=bfloat16", output=tmp_path / "bfloat16")
     paper_bytes = 28 * 4
     for record in rounded:
-        traffic = record["traffic_by_client"]
-        assert isinstance(traffic, dict)
-        assert max(client["payload_bytes_up"] for client in traffic.values()) < paper_bytes
+        assert record["payload_bytes_up"] < 554 * paper_bytes  # type: ignore[operator]
     (score, other) = (records[-1]["metrics"]["test_r2"] for records in (exact, rounded))  # type: ignore[index]
     assert abs(score - other) < 0.005
 

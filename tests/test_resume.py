@@ -82,6 +82,17 @@ def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, hub:
     assert [record.round for record in records] == list(range(1, ROUNDS + 1))
     assert [record.paper_bits_up for record in records] == [record.paper_bits_up for record in expected]
     assert [record.payload_bytes_up for record in records] == [record.payload_bytes_up for record in expected]
+    assert_each_round_has_its_clients(folder, records)
+    kinds = [json.loads(line)["kind"] for line in (folder.path / "events.jsonl").read_text().splitlines()]
+    assert [kind for kind in kinds if kind not in ("notice", "joined")] == ["started", *["resumed"] * 3, "finished"]
+
+
+def assert_each_round_has_its_clients(folder: RunFolder, records: list[RoundRecord]) -> None:
+    by_client = list(folder.clients())
+    assert [number for number, _ in by_client] == [record.round for record in records]
+    for record, (_, by_name) in zip(records, by_client, strict=True):
+        assert sorted(by_name) == ["client-0", "client-1"]
+        assert sum(one.payload_bytes_up or 0 for one in by_name.values()) == record.payload_bytes_up
 
 
 @pytest.mark.parametrize("moment", ["before the journal", "after the journal"])
@@ -106,10 +117,14 @@ def test_a_crash_between_average_and_record_loses_nothing(
         with pytest.raises(CrashError):
             go_on(hub, experiment, folder, None)
     assert len(folder.rounds()) == 2
+    assert [number for number, _ in folder.clients()] == [1, 2, 3]
     with (folder.path / "rounds.jsonl").open("a") as file:
         file.write('{"round": 3, "local_st')  # a line that was torn
+    with (folder.path / "clients.jsonl").open("a") as file:
+        file.write('{"round":4,"clients":{"client-0":{"pay')
     go_on(hub, experiment, folder, None)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
+    assert_each_round_has_its_clients(folder, folder.rounds())
     model = load_file(folder.path / "model.safetensors")["model"]
     assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
 
@@ -191,7 +206,8 @@ def test_a_simulation_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> N
     second.go_on_from(entry.checkpoint, entry.controls)
     records += second.rounds()
     assert second.kept().model.equal(calm.kept().model)
-    assert [replace(record, seconds=0.0) for record in records] == [replace(one, seconds=0.0) for one in expected]
+    timeless = [[replace(one, seconds=0.0, time="") for one in some] for some in (records, expected)]
+    assert timeless[0] == timeless[1]
 
 
 def test_simulate_goes_on_from_its_folder(tmp_path: Path) -> None:

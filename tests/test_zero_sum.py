@@ -116,7 +116,7 @@ def test_a_client_that_is_away_for_some_rounds_settles_when_it_is_back(tmp_path:
     assert counted[:3] == [3, 3, 3]
     assert counted[3:8] == [2] * 5
     assert counted[-3:] == [3, 3, 3]
-    assert "client-1" in records[5].clients_missing
+    assert "client-1" in records[5].missing_names
     audits = [record.control_sum_norm for record in records]
     assert audits[-1] is not None
     assert all(audit is None or audit < 1e-5 for audit in audits)

@@ -6,8 +6,10 @@ import logging
 import os
 from contextlib import suppress
 from importlib import metadata
+from typing import TYPE_CHECKING
 
-from flwr.app import Message
+if TYPE_CHECKING:  # it is slow to import
+    from flwr.app import Message
 
 APP_NAME = "sparse-proxskip"
 APP_VERSION = metadata.version(APP_NAME)

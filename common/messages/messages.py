@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
 from flwr.app import ArrayRecord, Message, RecordDict
@@ -70,7 +70,7 @@ class Report(Generic[_Upload]):
 
     client: str
     round: int
-    seconds: Mapping[str, float] = field(default_factory=dict)  # that the client took, by phase: train, encode, save
+    seconds: Mapping[str, float]  # that the round took on the client, by phase; none where it was only sent again
     peak: PeakMemory
     upload: _Upload
 
@@ -206,7 +206,8 @@ def unpack_report(content: RecordDict, like: ServerState, most_values: int | Non
     peak = PeakMemory(
         told.memory_mb if told.HasField("memory_mb") else None, told.vram_mb if told.HasField("vram_mb") else None
     )
-    return Report(client=told.client, round=told.round, seconds=seconds, peak=peak, upload=upload)
+    spent = {phase: value for phase, value in seconds.items() if value}
+    return Report(client=told.client, round=told.round, seconds=spent, peak=peak, upload=upload)
 
 
 def pack_introduction_question() -> RecordDict:
@@ -263,9 +264,7 @@ def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
 def pack_recentring(recentring: Recentring) -> RecordDict:
     """Write what is to be taken from a control variate."""
     question = proto.Question(recentre=proto.Recentring(number=recentring.number, counted=recentring.counted))
-    return content_of(
-        question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average)
-    )
+    return content_of(question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average))
 
 
 def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:

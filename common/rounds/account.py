@@ -10,7 +10,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from common.rounds.records import BITS_A_VALUE, ClientTraffic, PeakMemory, RoundRecord, Traffic
+from common.rounds.records import BITS_A_VALUE, ClientRecord, Effort, RoundRecord, Traffic, by_reason, utc_now
 from common.rounds.state import RoundPlan
 from common.vectors.sparsity import density_of
 
@@ -77,23 +77,28 @@ class RoundAccount:
         control_sum_norm: float | None,
         metrics: dict[str, float],
         missing: Mapping[str, str] | None = None,
-        memory: Mapping[str, PeakMemory] | None = None,
-        seconds_by_phase: Mapping[str, float] | None = None,
+        efforts: Mapping[str, Effort] | None = None,
+        waited_for: str = "",
     ) -> RoundRecord:
-        """Return the round's record; `values` says who was counted, and how many values each had uploaded."""
-        train = self.spent_on("train").traffic()
+        """Return the round's record; `values` says who was counted, and how many values each had uploaded.
+
+        `efforts` are those of the same clients where they are real: of simulated ones nothing is written down singly.
+        """
+        train, efforts = self.spent_on("train").traffic(), efforts or {}
         return RoundRecord(
             round=self.plan.round,
+            time=utc_now(),
             local_steps=self.plan.local_steps,
             clients=self._clients,
             clients_counted=len(values),
-            clients_missing=dict(missing or {}),
+            clients_missing=by_reason(missing or {}),
             paper_bits_up=bits_up_before + BITS_A_VALUE * sum(values.values()) / self._clients,
             density_up=model_values / (len(values) * self._size),
             density_down=self._density_down,
             control_sum_norm=control_sum_norm,
             seconds=self._seconds,
-            seconds_by_phase=dict(seconds_by_phase or {}),
+            waited_for=waited_for,
+            seconds_by_phase=efforts[waited_for].seconds if waited_for else {},
             payload_bytes_up=train.payload_bytes_up,
             payload_bytes_down=train.payload_bytes_down,
             message_bytes_up=train.message_bytes_up,
@@ -101,17 +106,19 @@ class RoundAccount:
             traffic_beside_training={
                 purpose: spent.traffic() for purpose, spent in sorted(self._spent.items()) if purpose != "train"
             },
-            traffic_by_client={name: self._traffic_of(name, count) for name, count in values.items()},
-            memory_by_client=dict(memory or {}),
+            by_client={name: self._client_record(name, values[name], effort) for name, effort in efforts.items()},
             metrics=metrics,
         )
 
-    def _traffic_of(self, name: str, values: int) -> ClientTraffic:
+    def _client_record(self, name: str, values: int, effort: Effort) -> ClientRecord:
         train = self.spent_on("train")
-        return ClientTraffic(
+        return ClientRecord(
             paper_bits_up=BITS_A_VALUE * values,
             payload_bytes_up=train.payload_up.get(name),
             payload_bytes_down=train.payload_down.get(name),
             message_bytes_up=train.message_up.get(name),
             message_bytes_down=train.message_down.get(name),
+            memory_mb=effort.peak.memory_mb,
+            vram_mb=effort.peak.vram_mb,
+            seconds=effort.seconds,
         )

@@ -134,13 +134,23 @@ class Algorithm(ABC):
 
 
 def client_round(
-    algorithm: Algorithm, plan: RoundPlan, state: ServerState, memory: ClientMemory, objective: Objective
+    algorithm: Algorithm,
+    plan: RoundPlan,
+    state: ServerState,
+    memory: ClientMemory,
+    objective: Objective,
+    *,
+    on_step: Callable[[int], None] = lambda _: None,
 ) -> tuple[Upload, ClientMemory]:
-    """Run one round on one client, or on a batch of clients: start, local steps, prune, upload."""
+    """Run one round on one client, or on a batch of clients: start, local steps, prune, upload.
+
+    `on_step` hears after each local step how many are done; on a GPU, how many it was told to do.
+    """
     local = LocalWork(objective.start_round(plan.round, state.buffers), algorithm.correction(memory, state))
     weights = algorithm.starting_point(plan, state.model)
-    for _ in range(plan.local_steps):
+    for done in range(1, plan.local_steps + 1):
         weights = algorithm.local_step(plan, weights, local)
+        on_step(done)
     upload, reference = algorithm.finish(plan, state, memory, weights)
     pending = Pending(plan=plan, reference=reference, is_reference_sent=reference is upload.model)
     return replace(upload, buffers=objective.buffers()), replace(memory, pending=pending)

@@ -1,13 +1,26 @@
-"""What is written down of a round: one line of rounds.jsonl."""
+"""What is written down of a round: one line of rounds.jsonl, and where it was deployed one of clients.jsonl."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import UTC, datetime
 from typing import Any
 
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
+PHASES = ("download", "train", "encode", "save", "upload")  # of a client's round; the link tells the first and the last
+MOST_REASONS = 4  # why clients are missing, in one line; what is left is in one heap
+MOST_NAMES = 10  # of the clients that are missing for one reason
+OTHER_REASONS = "other reasons"
+SECONDS_DIGITS = 4
+MEGABYTES_DIGITS = 1
+
+
+def utc_now() -> str:
+    """Return the time as it is written down: ISO 8601, UTC, with milliseconds."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -20,13 +33,6 @@ class Traffic:
     message_bytes_down: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClientTraffic(Traffic):
-    """What one client sent and was sent in one round of training."""
-
-    paper_bits_up: int  # 32 bits a nonzero value
-
-
 @dataclass(frozen=True, slots=True)
 class PeakMemory:
     """The most that a client's process has taken so far."""
@@ -35,11 +41,57 @@ class PeakMemory:
     vram_mb: float | None = None  # None: it computes on its CPU
 
 
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a round took of a client's machine and link."""
+
+    peak: PeakMemory
+    seconds: dict[str, float]  # by phase; a round that was only sent again has none of the client's own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ClientRecord(Traffic):
+    """What one client that was counted sent, was sent and took in one round of training."""
+
+    paper_bits_up: int  # 32 bits a nonzero value
+    memory_mb: float | None = None  # as in PeakMemory
+    vram_mb: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)  # by phase
+
+    def compact(self) -> dict[str, Any]:
+        """Return what is known, as precisely as anybody will read it."""
+        seconds = {phase: round(value, SECONDS_DIGITS) for phase, value in self.seconds.items()}
+        known = {one.name: getattr(self, one.name) for one in fields(self)}  # asdict would take ten times as long
+        known |= {"memory_mb": _short(self.memory_mb), "vram_mb": _short(self.vram_mb), "seconds": seconds or None}
+        return {name: value for name, value in known.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """The clients that were not counted for one reason."""
+
+    clients: int
+    names: list[str]  # of the first of them
+
+
+def by_reason(missing: Mapping[str, str]) -> dict[str, Missing]:
+    """Group clients by why they were not counted; the line stays short whatever a thousand of them say."""
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for name, why in sorted(missing.items()):
+        names[why].append(name)
+    ranked = sorted(names, key=lambda why: (-len(names[why]), why))
+    groups = {why: names[why] for why in ranked[:MOST_REASONS]}
+    if left := [name for why in ranked[MOST_REASONS:] for name in names[why]]:
+        groups[OTHER_REASONS] = [*groups.get(OTHER_REASONS, ()), *left]
+    return {why: Missing(len(group), group[:MOST_NAMES]) for why, group in groups.items()}
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
     """One line of rounds.jsonl; what is "a client" in it is a mean over all clients, counted in the round or not."""
 
     round: int
+    time: str  # when it was done
     local_steps: int
     clients: int  # of the experiment
     clients_counted: int
@@ -49,16 +101,16 @@ class RoundRecord:
     control_sum_norm: float | None  # |mean of h_i| / mean of |h_i|; None without control variates
     seconds: float  # without the evaluation
     metrics: dict[str, float]
-    clients_missing: dict[str, str] = field(default_factory=dict)  # name: why it was not counted
+    clients_missing: dict[str, Missing] = field(default_factory=dict)  # by why they were not counted
     # For training, of all clients together.
     payload_bytes_up: int | None = None
     payload_bytes_down: int | None = None
     message_bytes_up: int | None = None
     message_bytes_down: int | None = None
     traffic_beside_training: dict[str, Traffic] = field(default_factory=dict)  # by purpose, of all clients together
-    traffic_by_client: dict[str, ClientTraffic] = field(default_factory=dict)  # for training, of those counted
-    memory_by_client: dict[str, PeakMemory] = field(default_factory=dict)
-    seconds_by_phase: dict[str, float] = field(default_factory=dict)
+    waited_for: str = ""  # the client whose upload was counted last
+    seconds_by_phase: dict[str, float] = field(default_factory=dict)  # of that client
+    by_client: dict[str, ClientRecord] = field(default_factory=dict)  # of those counted; not in the line
 
     @property
     def all_message_bytes(self) -> tuple[int, int]:
@@ -67,21 +119,36 @@ class RoundRecord:
         up = (self.message_bytes_up or 0) + sum(one.message_bytes_up or 0 for one in others)
         return up, (self.message_bytes_down or 0) + sum(one.message_bytes_down or 0 for one in others)
 
+    @property
+    def missing_names(self) -> list[str]:
+        """Return who was not counted, as far as the line names them."""
+        return sorted(name for group in self.clients_missing.values() for name in group.names)
+
     def to_json(self) -> str:
-        """Return the record as one line."""
-        return json.dumps(asdict(self), allow_nan=False)
+        """Return the record as one line, without what is each client's own."""
+        values = asdict(replace(self, by_client={}))
+        del values["by_client"]
+        return json.dumps(values, allow_nan=False)
 
     @classmethod
     def of_json(cls, line: str) -> RoundRecord:
         """Read what `to_json` wrote."""
         values = json.loads(line)
-        kinds: dict[str, Callable[..., Any]] = {
-            "traffic_beside_training": Traffic,
-            "traffic_by_client": ClientTraffic,
-            "memory_by_client": PeakMemory,
-        }
-        return cls(**{**values, **{name: _each(kind, values[name]) for name, kind in kinds.items()}})
+        beside = {purpose: Traffic(**one) for purpose, one in values["traffic_beside_training"].items()}
+        missing = {why: Missing(**group) for why, group in values["clients_missing"].items()}
+        return cls(**{**values, "traffic_beside_training": beside, "clients_missing": missing})
+
+    def clients_to_json(self) -> str:
+        """Return what is each client's own as one line."""
+        clients = {name: one.compact() for name, one in self.by_client.items()}
+        return json.dumps({"round": self.round, "clients": clients}, allow_nan=False, separators=(",", ":"))
 
 
-def _each(kind: Callable[..., Any], values: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    return {name: kind(**value) for name, value in values.items()}
+def clients_of_json(line: str) -> tuple[int, dict[str, ClientRecord]]:
+    """Read what `clients_to_json` wrote: the round, and its clients by name."""
+    values = json.loads(line)
+    return int(values["round"]), {name: ClientRecord(**one) for name, one in values["clients"].items()}
+
+
+def _short(megabytes: float | None) -> float | None:
+    return None if megabytes is None else round(megabytes, MEGABYTES_DIGITS)

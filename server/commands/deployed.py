@@ -5,6 +5,7 @@ from __future__ import annotations
 from common.experiment import plugins
 from common.learning.task import Problem
 from common.rounds.algorithm import Algorithm
+from common.say import Event
 from server.commands.console import Terminal
 from server.commands.which_run import OpenRun, how_to_go_on
 from server.deploy.federation import Federation
@@ -25,7 +26,7 @@ def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, termina
         try:
             federation.run_on(hub)
         except (KeyboardInterrupt, SystemExit):
-            say(how_to_go_on(folder))
+            run.say(Event(how_to_go_on(folder), kind="stopped"))
             raise
     say(f"{problem.data_name}: {summary(folder.rounds(), problem.metric)}")
     say(f"results: {folder.path}")

@@ -40,12 +40,12 @@ def local(
     from server.deploy.local_clients import arguments_of_clients, local_clients
     from server.link.hub import Hub
 
-    with which.opened(guard, terminal.say, simulated=False) as run, Hub("127.0.0.1:0") as hub:
+    with which.opened(guard, terminal.say, simulated=False) as run, Hub("127.0.0.1:0", say=run.say) as hub:
         problem = run.experiment.load_for_server(data, torch.device("cpu"))
         arguments = arguments_of_clients(run.experiment, data)
         run.begin(problem.data_name)
         own = run.folder.path / "clients"
         terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
         needed = terms.minimum_clients or len(arguments)
-        with local_clients(hub.address, arguments, needed=needed, folder=own, say=terminal.say):
+        with local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say):
             run_deployed(run, problem, terms, hub, terminal)

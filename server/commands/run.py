@@ -71,7 +71,7 @@ def run(
 
     with (
         which.opened(guard, terminal.say, simulated=False) as begun,
-        Hub(address, opened, terminal.say) as hub,
+        Hub(address, opened, begun.say) as hub,
     ):
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)

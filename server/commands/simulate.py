@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from common.say import Event
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
@@ -45,7 +46,7 @@ def simulate(
         try:
             run_simulation(simulation, run.folder, terminal, run.entry)
         except (KeyboardInterrupt, SystemExit):
-            terminal.say(how_to_go_on(run.folder))
+            run.say(Event(how_to_go_on(run.folder), kind="stopped"))
             raise
     terminal.say(f"{problem.data_name}: {summary(run.folder.rounds(), problem.metric)}")
     terminal.say(f"results: {run.folder.path}")

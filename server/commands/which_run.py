@@ -14,6 +14,7 @@ from common.errors import UserError
 from common.experiment.shipped import experiment_path
 from common.say import Say
 from server.deploy.guard import Guard
+from server.runs.events import EventLog
 from server.runs.run_folder import EXPERIMENT, RunFolder
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import
@@ -29,6 +30,7 @@ class OpenRun:
     experiment: Experiment
     entry: JournalEntry | None  # of the journal, to go on from; None where nothing was done yet
     guard: Guard
+    say: Say  # to the operator; what is said once the run is begun is kept in its folder
 
     def begin(self, data_name: str) -> None:
         """Note in a new folder what the run is, with data that is at hand; from here on it can go on after a crash."""
@@ -69,7 +71,8 @@ class WhichRun:
             assert self.experiment is not None
             experiment = load_experiment(self.experiment, self.settings)
             with RunFolder.reserved(self.output, experiment.name) as folder:
-                yield OpenRun(folder=folder, experiment=experiment, entry=None, guard=guard)
+                log = EventLog(folder, say)
+                yield OpenRun(folder=folder, experiment=experiment, entry=None, guard=guard, say=log.say)
             return
         folder = RunFolder(resume)
         experiment = folder.experiment()
@@ -80,7 +83,8 @@ class WhichRun:
                 say(f"{resume} is finished, after {len(folder.rounds())} rounds")
                 raise typer.Exit
             entry = _last_entry(folder, experiment, say, simulated=simulated)
-            yield OpenRun(folder=folder, experiment=experiment, entry=entry, guard=guard)
+            log = EventLog(folder, say)
+            yield OpenRun(folder=folder, experiment=experiment, entry=entry, guard=guard, say=log.say)
 
     def _refuse_another_than(self, begun: Experiment) -> None:
         from common.experiment.files import load_experiment

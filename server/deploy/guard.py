@@ -1,4 +1,4 @@
-"""A server that comes back: the process that hosts the Fleet API may be killed, and is started again from its journal.
+"""A server that comes back: the process that does the work may be killed, and is started again from its journal.
 
 The program is two processes. The one that was started only waits for the other, which does everything; where that is
 killed, by the system for want of memory say, a new one goes on with the run. Each ends when the other does.
@@ -13,8 +13,9 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from common.say import Say
-from server.runs.run_folder import ROUNDS
+from common.say import Event, Say
+from server.runs.events import EventLog
+from server.runs.run_folder import ROUNDS, RunFolder
 
 MOST_DEATHS = 3  # one after the other without a round in between
 LAST_WORDS_SECONDS = 1.0  # a child is gone with its end of the pipe, unless somebody else has that too
@@ -47,10 +48,13 @@ class Guard:
             before, size = size, _size(self.interrupted / ROUNDS)
             deaths = 1 if size > before else deaths + 1
             reason = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            log = EventLog(RunFolder(self.interrupted), say)
             if deaths > MOST_DEATHS:
-                say(f"the server was killed {deaths} times without a round in between (by {reason}, the last time)")
+                often = f"{deaths} times without a round in between (by {reason}, the last time)"
+                log.say(Event(f"the server was killed {often}", kind="server killed"))
                 sys.exit(128 - code)
-            say(f"the server was killed ({reason}); it goes on from its journal in {self.interrupted}")
+            what_now = f"it goes on from its journal in {self.interrupted}"
+            log.say(Event(f"the server was killed ({reason}); {what_now}", kind="server killed"))
 
     def _watch_child(self) -> int | None:
         """Return None in a new child, and in the parent how it ended: an exit code, or a signal less than zero."""

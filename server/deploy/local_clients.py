@@ -17,7 +17,7 @@ from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, files_of_clients
-from common.say import Say
+from common.say import Event, Say
 from common.storage.disk import writing
 
 LEAVE_SECONDS = 8.0
@@ -62,7 +62,7 @@ class _Watch:
                 return
             self._left -= 1
             if self._left >= self._needed or self.failure:
-                self._say(ending)
+                self._say(Event(ending, kind="process ended", client=name))
                 return
             self.failure = f"{ending} ({self._left} of {self._clients} are left, a round needs {self._needed})"
         while True:  # again: an interrupt that falls into a finalizer is swallowed

@@ -111,7 +111,7 @@ class Hub:
             *STREAM_OPTIONS,
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", streams),
-            # What strangers can hold: a handshake and a connection without a stream for a while, and not all descriptors.
+            # What strangers can hold: a handshake or an idle connection for a while, and not all descriptors.
             ("grpc.server_handshake_timeout_ms", 10_000),
             ("grpc.max_connection_idle_ms", 30_000),
             ("grpc.max_allowed_incoming_connections", most_connections()),

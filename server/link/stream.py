@@ -93,14 +93,12 @@ class LinkStream:
 
     async def _write_all(self) -> None:
         while (item := await self._outbox.get()) is not None:
-            if isinstance(item, Task):
-                await self._write_task(item)
-            else:
+            if not isinstance(item, Task):
                 await self._write(item)
+            elif item.is_open:
+                await self._write_task(item)
 
     async def _write_task(self, task: Task) -> None:
-        if not task.is_open:
-            return
         payload = task.payload
         start = await asyncio.to_thread(place_to_go_on, payload, self._held) if self._held.task == task.id else 0
         frame = TaskFrame(task=task.id, question=task.question, payload_bytes=len(payload), offset=start)

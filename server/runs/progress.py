@@ -40,7 +40,7 @@ class LiveView:
         traffic = f"up {self._kilobytes('up')}, {paper}  down {self._kilobytes('down')}"
         status = f"{traffic}  density {record.density_up:.3g} up {record.density_down:.3g} down{self._score}"
         if record.clients_missing:
-            status += f"  without {', '.join(sorted(record.clients_missing)[:MOST_NAMES])}"
+            status += f"  without {', '.join(record.missing_names[:MOST_NAMES])}"
         self._progress.update(self._bar, completed=record.round, status=status)
         if not self._console.is_terminal and time.monotonic() - self._last_line > SECONDS_BETWEEN_LINES:
             line = f"{self._title}  round {record.round}/{self._rounds}  {status}"

@@ -1,4 +1,4 @@
-"""What happens to every round of a run, deployed or simulated: journal, rounds.jsonl, view."""
+"""What happens to every round of a run, deployed or simulated: clients.jsonl, journal, rounds.jsonl, view."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from common.experiment.experiment import Experiment
 from common.rounds.ledger import Checkpoint
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
-from common.say import Say
+from common.say import Event, Say
 from common.storage.disk import when_there_is_room
+from server.runs.events import EventLog
 from server.runs.journal import Journal, JournalEntry
 from server.runs.run_folder import RunFolder
 from strategies.flower.listener import Listener
@@ -22,8 +23,10 @@ from strategies.flower.listener import Listener
 class Recorder(Listener):
     """Keeps a run in its folder; where the disk is full it waits: a run that goes on is worth more than one that ends.
 
-    The journal is written first: a run that is killed in between then finds its last line there. With some seconds
-    between its entries a crash costs the rounds since the last one, which come out the same when they are done again.
+    The journal is written before rounds.jsonl: a run that is killed in between then finds its last line there. What is
+    each client's own is written before the journal, which need not have it too: a line too many is cut off. With some
+    seconds between its entries a crash costs the rounds since the last one, which come out the same when they are done
+    again. All that is said is kept as well.
     """
 
     def __init__(
@@ -40,12 +43,13 @@ class Recorder(Listener):
         self._folder = folder
         self._journal = Journal(folder.path, experiment)
         self._show = show
-        self._say = say
+        self._events = EventLog(folder, say)
         self._seconds_between_entries = seconds_between_entries
         self._last_entry = time.monotonic()
         self._newest = resume_from.record if resume_from else None
         self.run = resume_from.run if resume_from else run or uuid4().hex
-        when_there_is_room(lambda: folder.go_back_to(self._newest), say)
+        when_there_is_room(lambda: folder.go_back_to(self._newest), self.say)
+        self._events.note(_first_event(experiment, self._newest))
 
     def begin(self, checkpoint: Checkpoint) -> None:
         """Note how a run starts: clients then know it by its name even if it is killed in its first round."""
@@ -54,6 +58,8 @@ class Recorder(Listener):
     def on_round(self, record: RoundRecord, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
         """Keep a round; `controls` are those of simulated clients, which nobody else remembers."""
         self._newest = record
+        if record.by_client:
+            when_there_is_room(lambda: self._folder.add_clients(record), self.say)
         if time.monotonic() - self._last_entry >= self._seconds_between_entries:
             self._write_journal(checkpoint, controls)
         when_there_is_room(lambda: self._folder.add_round(record), self.say)
@@ -64,15 +70,25 @@ class Recorder(Listener):
         self._write_journal(checkpoint)
 
     def say(self, text: str) -> None:
-        """Pass on what an operator should know."""
-        self._say(text)
+        """Keep what an operator should know, and pass it on."""
+        self._events.say(text)
 
     def finish(self, model: ServerState) -> None:
         """Keep the final model: with it, the run is finished."""
         when_there_is_room(lambda: self._folder.save_model(model), self.say)
+        self._events.note(Event(f"finished after round {self._newest.round if self._newest else 0}", kind="finished"))
 
     def _write_journal(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
         entry = JournalEntry(run=self.run, checkpoint=checkpoint, record=self._newest, controls=controls)
-        self._folder.wait_for_disk()  # of the rounds before: the journal has the newest record only
+        self._folder.wait_for_disk()  # of the lines before: the journal has the newest record only
         when_there_is_room(lambda: self._journal.write(entry), self.say)
         self._last_entry = time.monotonic()
+
+
+def _first_event(experiment: Experiment, last: RoundRecord | None) -> Event:
+    """Return how a process takes up a run."""
+    if last is None:
+        return Event(
+            f"started {experiment.name}: {experiment.rounds} rounds, {experiment.clients} clients", kind="started"
+        )
+    return Event(f"going on after round {last.round} of {experiment.rounds}", kind="resumed")

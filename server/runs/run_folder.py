@@ -1,4 +1,4 @@
-"""What a run leaves behind: experiment.yaml, rounds.jsonl, model.safetensors."""
+"""What a run leaves behind: experiment.yaml, rounds.jsonl, clients.jsonl, events.jsonl, model.safetensors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from common.errors import UserError
-from common.rounds.records import RoundRecord
+from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
 from common.storage.disk import writing
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed to look into a folder
@@ -23,9 +24,13 @@ if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed t
 EXPERIMENT = "experiment.yaml"
 DATA = "# data: "  # how that file begins
 ROUNDS = "rounds.jsonl"
+CLIENTS = "clients.jsonl"
+EVENTS = "events.jsonl"
 MODEL = "model.safetensors"
 BUFFERS = "buffers.safetensors"
 LOCK_SECONDS = 10.0
+
+_CLIENTS_OF_ROUND = re.compile(rb'\{"round":(\d+),')  # how a line of clients.jsonl begins
 
 
 class RunFolder:
@@ -112,7 +117,7 @@ class RunFolder:
             os.close(descriptor)
 
     def go_back_to(self, last: RoundRecord | None) -> None:
-        """Let rounds.jsonl end with this round: a crash may have torn its last line, or come before it."""
+        """Let the run's files end with this round: a crash may have torn a last line, or come before it."""
         with writing(self.path / ROUNDS) as path:
             lines = path.read_text(encoding="utf-8").splitlines() if last and path.exists() else []
             kept = [line for line in lines if last and 0 < _round_in(line) < last.round]
@@ -120,16 +125,43 @@ class RunFolder:
             draft = path.with_suffix(".new")
             draft.write_text("".join(f"{line}\n" for line in [*kept, *newest]), encoding="utf-8")
             draft.replace(path)
+        self._cut_clients(last.round if last else 0)
+
+    def _cut_clients(self, last: int) -> None:
+        """Let clients.jsonl end with a round; in its place, as it may be large."""
+        with writing(self.path / CLIENTS) as path, suppress(FileNotFoundError), path.open("rb+") as file:
+            end = place = 0
+            for line in file:
+                place += len(line)
+                begin = _CLIENTS_OF_ROUND.match(line)
+                if begin and int(begin[1]) <= last and line.endswith(b"\n"):
+                    end = place
+            file.truncate(end)
 
     def wait_for_disk(self) -> None:
         """Return when all rounds so far would survive a failure of the power."""
-        with writing(self.path / ROUNDS) as path, path.open("ab") as file:
-            os.fsync(file.fileno())
+        for name in (ROUNDS, CLIENTS):
+            with writing(self.path / name) as path, suppress(FileNotFoundError), path.open("rb+") as file:
+                os.fsync(file.fileno())
 
     def add_round(self, record: RoundRecord) -> None:
         """Append one line to rounds.jsonl."""
-        line = f"{record.to_json()}\n".encode()
-        with writing(self.path / ROUNDS) as path, path.open("ab", buffering=0) as file:
+        self._append(ROUNDS, record.to_json())
+
+    def add_clients(self, record: RoundRecord) -> None:
+        """Append one line to clients.jsonl."""
+        self._append(CLIENTS, record.clients_to_json())
+
+    def add_event(self, line: str) -> None:
+        """Append one line to events.jsonl; one that a crash has torn ends before it."""
+        with writing(self.path / EVENTS) as path:
+            torn = path.exists() and not _ends_with_a_line(path)
+        self._append(EVENTS, f"\n{line}" if torn else line)
+
+    def _append(self, name: str, text: str) -> None:
+        """Append a line, all of it or nothing."""
+        line = f"{text}\n".encode()
+        with writing(self.path / name) as path, path.open("ab", buffering=0) as file:
             end = file.tell()
             try:
                 if file.write(line) < len(line):
@@ -147,7 +179,17 @@ class RunFolder:
         try:
             return [RoundRecord.of_json(line) for line in lines]
         except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{self.path / ROUNDS} was written by another version, or damaged: {error!r}") from None
+            raise _unreadable(self.path / ROUNDS, error) from None
+
+    def clients(self) -> Iterator[tuple[int, dict[str, ClientRecord]]]:
+        """Read clients.jsonl back, round by round, as it may be large; a simulation has none."""
+        with suppress(FileNotFoundError), (self.path / CLIENTS).open(encoding="utf-8") as lines:
+            for line in lines:
+                try:
+                    one = clients_of_json(line)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    raise _unreadable(self.path / CLIENTS, error) from None
+                yield one
 
     def save_model(self, state: ServerState) -> None:
         """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
@@ -184,6 +226,18 @@ def _take_away(made: Iterable[Path]) -> None:
     for folder in made:
         with suppress(OSError):  # somebody else has put something there
             folder.rmdir()
+
+
+def _ends_with_a_line(path: Path) -> bool:
+    """Say whether a file is empty, or its last line whole."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 1))
+        return file.read(1) in (b"", b"\n")
+
+
+def _unreadable(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path} was written by another version, or damaged: {error!r}")
 
 
 def _round_in(line: str) -> int:

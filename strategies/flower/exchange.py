@@ -51,7 +51,7 @@ class Questions:
                 yield replies.pop()
 
     def close(self, grid: Grid) -> dict[str, Carried]:
-        """Return what was carried for each client, where the grid knows; whoever has not answered is waited for no more."""
+        """Wait no more for who has not answered; return what was carried for each client, where the grid knows."""
         asked, self._asked = self._asked, []
         if not isinstance(grid, PromptGrid):
             return {}

@@ -25,7 +25,7 @@ from common.rounds.account import Purpose
 from common.rounds.ledger import Ledger
 from common.rounds.mean import ControlSum
 from common.rounds.state import ServerState
-from common.say import Say
+from common.say import Event, Say
 from common.storage.disk import when_there_is_room
 from strategies.flower.exchange import Questions
 from strategies.flower.meter import Meter
@@ -82,7 +82,8 @@ class Membership:
         self.ledger = self.ledger.without(name)
         self.given_up[name] = f"it {why}, and was given up"
         if self._algorithm.has_control:
-            self._say(f"{name} {why}: it starts afresh, and the others will be re-centred when all of them are here")
+            what_now = "it starts afresh, and the others will be re-centred when all of them are here"
+            self._say(Event(f"{name} {why}: {what_now}", kind="given up", client=name))
 
     def counted(self, number: int, names: list[str], average: Tensor) -> None:
         """Note who was counted in a round, and with which average they have to settle."""
@@ -103,6 +104,8 @@ class Membership:
                 return  # again before the next round, when all may be here
             self.ledger = self.ledger.recentred(controls.mean())
             on_change()
+            members = len(self.ledger.counted)
+            self._say(Event(f"round {occasion.number}: {members} members are re-centred", kind="re-centred"))
         for name, _ in self._answers(occasion, dict(self._recentrings())):
             self.ledger = self.ledger.delivered(name)
 
@@ -110,7 +113,8 @@ class Membership:
         """Return |mean of h_i| / mean of |h_i|, as the occasion's round will find the h_i; None where some are away."""
         controls = None if self.ledger.awaiting else self._controls(occasion, orders, like)
         if controls is None or self.ledger.off_centre:
-            self._say(f"round {occasion.number - 1}: no audit, as some members do not answer or are not re-centred yet")
+            why = "some members do not answer or are not re-centred yet"
+            self._say(Event(f"round {occasion.number - 1}: no audit, as {why}", kind="audit"))
             return None
         return controls.relative_norm()
 
@@ -118,7 +122,8 @@ class Membership:
         """Tell, when it changes, for whose return the others wait to be re-centred."""
         wanted = ", ".join(sorted(self.ledger.counted.keys() - self.roster.nodes.keys()))
         if wanted and wanted != self._wanted:
-            self._say(f"the control variates do not sum to zero until {wanted} is back, or given up (--evict-after)")
+            until = f"until {wanted} is back, or given up (--evict-after)"
+            self._say(Event(f"the control variates do not sum to zero {until}", kind="off centre"))
         self._wanted = wanted
 
     def _recentrings(self) -> Iterator[tuple[str, Message]]:
@@ -163,5 +168,5 @@ class Membership:
             elif reply.error.code == CLIENT_FORGOT:
                 self.give_up(name, FORGOT)
             else:
-                self._say(f"{name}: {short(reply.error.reason)}")
+                self._say(Event(f"{name}: {short(reply.error.reason)}", kind="no answer", client=name))
         occasion.meter.close(occasion.purpose, questions, occasion.grid)

@@ -39,8 +39,8 @@ class Meter:
 
     def close(self, purpose: Purpose, questions: Questions, grid: Grid) -> None:
         """Note what an exchange that is over took altogether."""
-        spent = self._spent(purpose)
         for name, carried in questions.close(grid).items():
+            spent = self._spent(purpose)
             spent.message_down[name] += carried.down_bytes
             spent.message_up[name] += carried.up_bytes
 

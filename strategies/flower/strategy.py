@@ -9,7 +9,7 @@ message says of which round the client's upload was counted last.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.state import ServerState
+from common.say import Event
 from common.storage.disk import when_there_is_room
 from common.vectors.divergence import refuse_divergence
 from strategies.flower.downlink import Downlink
@@ -110,7 +111,7 @@ class AlgorithmStrategy(Strategy):
         """Say what is about to run."""
         name = type(self.algorithm).__name__
         if self._terms.audit_every_rounds and not self.algorithm.has_control:
-            self._say(f"{name} has no control variates: there is nothing to audit")
+            self._say(Event(f"{name} has no control variates: there is nothing to audit", kind="audit"))
         self._say(f"{self.experiment.name}: {name}, {self.experiment.clients} clients, {self.experiment.rounds} rounds")
 
     # Flower's hooks: they work in `start` below as well as in Flower's own.
@@ -174,7 +175,6 @@ class AlgorithmStrategy(Strategy):
         if (account := self._meter.account) is None or server_round != self._downlink.now.round:
             return None
         self._close_questions("evaluate")
-        self._meter.note_others(self._grid)
         metrics = self._metrics(server_round, told)
         self._finish(account, metrics)
         return MetricRecord(dict(metrics)) if metrics else None
@@ -219,10 +219,9 @@ class AlgorithmStrategy(Strategy):
             if tally.refused and len(roster.nodes) - len(tally.refused) < self._minimum_clients:
                 raise FederationError(f"round {number} cannot be done: {listed(tally.refused)}")
             reasons = listed({**tally.absent, **tally.refused})
-            self._say(
-                f"round {number}: only {len(tally.values)} of at least {self._minimum_clients} clients "
-                f"answered{f' ({reasons})' if reasons else ''}; asking again"
-            )
+            answered = f"only {len(tally.values)} of at least {self._minimum_clients} clients answered"
+            why = f" ({reasons})" if reasons else ""
+            self._say(Event(f"round {number}: {answered}; asking again{why}", kind="asking again"))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
             roster.gather(grid, self._minimum_clients)
@@ -273,9 +272,14 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-            tally.add(report)
+            tally.add(report, self._link_seconds(reply))
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
+
+    def _link_seconds(self, reply: Message) -> Mapping[str, float]:
+        """Return what a message and its reply took on their way, where the grid knows."""
+        grid = self._grid
+        return grid.carried(reply.metadata.reply_to_message_id).seconds if isinstance(grid, PromptGrid) else {}
 
     def _fold(self, tally: Tally, number: int) -> None:
         """Go on to the state that a round's uploads give."""
@@ -293,6 +297,7 @@ class AlgorithmStrategy(Strategy):
         """Put down what an exchange took, and wait for nobody any more."""
         assert self._grid is not None
         self._meter.close(purpose, self._questions, self._grid)
+        self._meter.note_others(self._grid)
 
     def _audit(self, grid: Grid, number: int) -> float | None:
         """Return how far the controls are from summing to zero, as the next round will find them, if that is due."""
@@ -323,8 +328,8 @@ class AlgorithmStrategy(Strategy):
             control_sum_norm=self._audited,
             metrics=metrics,
             missing=tally.missing(members.given_up, members.ledger.counted, members.roster.nodes),
-            memory=dict(sorted(tally.peaks.items())),
-            seconds_by_phase={"training": tally.longest_training_seconds},
+            efforts=dict(sorted(tally.efforts.items())),
+            waited_for=tally.waited_for,
         )
         for name in tally.values:
             members.given_up.pop(name, None)

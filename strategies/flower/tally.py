@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from common.messages.messages import Report
 from common.rounds.mean import RunningMean
-from common.rounds.records import PeakMemory
+from common.rounds.records import PHASES, Effort
 from common.rounds.state import ReceivedUpload
 
 
@@ -19,15 +19,25 @@ class Tally:
     values: dict[str, int] = field(default_factory=dict)  # name of who was counted: values as the paper counts them
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
-    peaks: dict[str, PeakMemory] = field(default_factory=dict)
-    longest_training_seconds: float = 0.0
+    efforts: dict[str, Effort] = field(default_factory=dict)  # of those who were counted
 
-    def add(self, report: Report[ReceivedUpload]) -> None:
-        """Count one upload, unless its client was counted already."""
+    def add(self, report: Report[ReceivedUpload], link_seconds: Mapping[str, float]) -> None:
+        """Count one upload, unless its client was counted already; the link may know what its way took."""
         if report.client not in self.values:
             self.values[report.client] = self.mean.add(report.upload)
-            self.peaks[report.client] = report.peak
-            self.longest_training_seconds = max(self.longest_training_seconds, report.seconds.get("train", 0.0))
+            seconds = {**report.seconds, **link_seconds}
+            in_order = {phase: seconds[phase] for phase in PHASES if phase in seconds}
+            self.efforts[report.client] = Effort(report.peak, in_order)
+
+    @property
+    def waited_for(self) -> str:
+        """Return who was counted last."""
+        return next(reversed(self.values), "")
+
+    @property
+    def longest_training_seconds(self) -> float:
+        """Return how long the slowest of those counted has trained."""
+        return max((effort.seconds.get("train", 0.0) for effort in self.efforts.values()), default=0.0)
 
     def missing(self, given_up: dict[str, str], members: Iterable[str], here: Iterable[str]) -> dict[str, str]:
         """Return why clients were not counted, the best reason that is known of each."""

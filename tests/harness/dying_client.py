@@ -8,8 +8,8 @@ import sys
 from typing import Any
 
 from client.__main__ import main
-from client.stream import Hand, Stream
 from client.round import Participant
+from client.stream import Hand, Stream
 from common.rounds.algorithm import LocalWork
 
 BEFORE_TRAINING = "before-training"

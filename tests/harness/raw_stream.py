@@ -60,7 +60,8 @@ class RawStream:
 
     def hear(self) -> FromServer | None:
         try:
-            return FromServer.FromString(next(self.call))
+            frame: FromServer = FromServer.FromString(next(self.call))
+            return frame
         except (StopIteration, grpc.RpcError):
             return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import torch
@@ -16,9 +17,13 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 
 
 class FlatModule:
-    """A module whose parameters and gradients are views of two flat vectors: one copy a step, not one a tensor."""
+    """A module whose parameters and gradients are views of two flat vectors: one copy a step, not one a tensor.
+
+    Objectives that share it load all of it in turns, one at a time: clients of one process are threads of it.
+    """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
+        self.in_use = threading.Lock()
         self.module = module.to(device)
         parameter_layout = Layout.of_parameters(module)
         self._buffer_layout = Layout.of_buffers(module)
@@ -75,7 +80,7 @@ class NetworkObjective(Objective):
         client: int,
     ) -> None:
         self._network = network
-        self._buffers = network.read_buffers()
+        self._buffers: Tensor | None = None
         self._inputs = inputs
         self._labels = labels
         self._batch_size = min(batch_size, len(labels))
@@ -106,9 +111,9 @@ class NetworkObjective(Objective):
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return the loss on a fixed random part of the client's images, as the network is at inference."""
         network = self._network
-        network.load(weights, buffers)
-        network.module.eval()
-        with torch.no_grad():
+        with network.in_use, torch.no_grad():
+            network.load(weights, buffers)
+            network.module.eval()
             scores = network.module(self._normalize(self._inputs[self._loss_samples]))
             fit = nn.functional.cross_entropy(scores, self._labels[self._loss_samples])
         return fit + self._weight_decay / 2 * weights.square().sum()
@@ -119,12 +124,13 @@ class NetworkObjective(Objective):
 
     def _batch_gradient(self, weights: Tensor, batch: Tensor, generator: torch.Generator) -> Tensor:
         network = self._network
-        network.load(weights, self._buffers)  # all of it: other clients may have used the network in between
-        network.gradient.zero_()
-        network.module.train()
         images = self._normalize(self._augment(self._inputs[batch], generator))
-        nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
-        self._buffers = network.read_buffers()
-        gradient = torch.add(network.gradient, weights, alpha=self._weight_decay)
+        with network.in_use:
+            network.load(weights, self._buffers)  # all of it: other clients may have used the network in between
+            network.gradient.zero_()
+            network.module.train()
+            nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
+            self._buffers = network.read_buffers()
+            gradient = torch.add(network.gradient, weights, alpha=self._weight_decay)
         norm = float(gradient.norm())
         return gradient * (self._gradient_clip_norm / norm) if norm > self._gradient_clip_norm else gradient
