@@ -18,12 +18,13 @@ from client.app import Resident, default_name, make_app
 from client.limits import limit_memory
 from client.link import Link
 from client.memory import identity_of
-from client.node import ResidentNode, Workers, channel_to
+from client.node import PROGRESS_SECONDS, ResidentNode, Workers, channel_to
 from client.part import Part
 from common.errors import UserError
 from common.program.device import choose_device
+from common.program.garbage import leave_alone_what_is_loaded
 
-MOST_WORKERS = 4  # more would wait for each other, not for the disk
+MOST_WORKERS = 8  # more would wait for each other, not for the disk
 
 
 def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
@@ -65,16 +66,26 @@ async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
+    leave_alone_what_is_loaded()
+    telling = asyncio.create_task(_tell_progress(nodes))
     running = [asyncio.create_task(node.run()) for node in nodes]
     await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
     stop()
     ends = await asyncio.gather(*running, return_exceptions=True)
+    telling.cancel()
     await channel.close()
     for end in ends:
         if isinstance(end, UserError):
             raise end
         if isinstance(end, Exception):  # so that who started us hears of it
             raise UserError(f"something went wrong here: {end!r}")
+
+
+async def _tell_progress(nodes: Sequence[ResidentNode]) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        for node in nodes:
+            node.tell_progress()
 
 
 def _node(membership: Membership, channel: grpc.aio.Channel, workers: Workers, part: Part | None) -> ResidentNode:

@@ -14,7 +14,7 @@ from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.disk import writing
-from common.storage.durable import read_durable, write_durably
+from common.storage.slots import Slots
 from common.storage.spool import Spool
 
 
@@ -39,10 +39,10 @@ def identity_of(folder: Path | None, client: str) -> str:
 
 
 class MemoryFile:
-    """One file in the client's state folder, for one run."""
+    """A client's memory of one run, in its state folder."""
 
     def __init__(self, folder: Path, client: str, run: str, *, wait_for_disk: bool = True) -> None:
-        self.path = folder / f"{client}.safetensors"
+        self._slots = Slots(folder / f"{client}.memory", "a client's memory")
         self._run = run
         self._wait_for_disk = wait_for_disk
 
@@ -59,11 +59,11 @@ class MemoryFile:
             "recentred": str(memory.recentred),
             "plan": json.dumps(asdict(pending.plan)) if pending is not None else "",
         }
-        write_durably(self.path, tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
+        self._slots.write(tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
 
     def load(self, like: ServerState) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did. `like` gives the sizes."""
-        saved = read_durable(self.path, "a client's memory")
+        saved = self._slots.read()
         if saved is None or saved[1].get("run") != self._run:
             return None  # or of an earlier run, which is over
         tensors, metadata = saved
@@ -71,7 +71,8 @@ class MemoryFile:
             pending = _pending(metadata["plan"], tensors, like)
             settled, recentred = int(metadata["settled"]), int(metadata["recentred"])
         except (KeyError, ValueError, TypeError) as error:
-            raise UserError(f"{self.path} is not a client's memory: {error!r}; move it away to start afresh") from None
+            where = self._slots.files[0]
+            raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
         return ClientMemory(control=tensors.get("control"), settled=settled, recentred=recentred, pending=pending)
 
 

@@ -144,7 +144,9 @@ class ResidentNode:
         self._has_joined = False  # once; then whatever is wrong may mend
         self._last_word = ""
         self._trained = Summary()
-        self._step = (0, 0)  # how far the training at hand is: done, of
+        self._last_progress = 0.0
+        self._working_on: Hand | None = None
+        self._step = self._told_step = (0, 0)  # how far the training at hand is: done, of
 
     async def run(self) -> None:
         """Serve until stopped; a UserError is a reason to give up."""
@@ -211,9 +213,8 @@ class ResidentNode:
             self._stream = stream
             await stream.frames(self._take)
         finally:
+            self._note_carried()
             self._stream = None
-            self._trained.bytes_down += stream.bytes_down
-            self._trained.bytes_up += stream.bytes_up
             stream.abandon()
         raise StreamEndedError
 
@@ -233,10 +234,21 @@ class ResidentNode:
             case "cancel":
                 self._drop(frame.cancel.task)
             case "finished":
-                self._say(self._trained.told(frame.finished.summary))
-                self._trained = Summary(joined=self._trained.joined)
+                self._finish(frame.finished.summary)
             case _:
                 raise MessageError("the server sent a frame that this version does not know")
+
+    def _finish(self, summary: str) -> None:
+        """Say what this client did in a run, and be ready for the next."""
+        self._note_carried()
+        self._say(self._trained.told(summary))
+        self._trained = Summary(joined=self._trained.joined)
+
+    def _note_carried(self) -> None:
+        if self._stream is not None:
+            down, up = self._stream.take_carried()
+            self._trained.bytes_down += down
+            self._trained.bytes_up += up
 
     def _leave(self, refused: Refused) -> None:
         if refused.final:
@@ -290,8 +302,8 @@ class ResidentNode:
     def _say_how_far(self, hand: Hand) -> None:
         """Tell of a download that takes a while, now and then."""
         now = time.monotonic()
-        if self._stream is not None and now - max(hand.started, self._trained.last_progress) > PROGRESS_SECONDS:
-            self._trained.last_progress = now
+        if self._stream is not None and now - max(hand.started, self._last_progress) > PROGRESS_SECONDS:
+            self._last_progress = now
             self._stream.progress(hand, Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size)
 
     def _drop(self, task: int) -> None:
@@ -309,11 +321,9 @@ class ResidentNode:
             hand = await self._to_do.get()
             if not hand.is_wanted:
                 continue
-            telling = asyncio.create_task(self._tell_steps(hand))
-            try:
-                await self._workers.do(lambda: self._do(hand))  # noqa: B023 - it is awaited here
-            finally:
-                telling.cancel()
+            self._working_on = hand
+            await self._workers.do(lambda: self._do(hand))  # noqa: B023 - it is awaited here
+            self._working_on = None
             self._answer(hand)
 
     def _do(self, hand: Hand) -> None:
@@ -336,13 +346,12 @@ class ResidentNode:
         self._trained.seconds += time.monotonic() - started
         hand.is_done = True
 
-    async def _tell_steps(self, hand: Hand) -> None:
-        last = (0, 0)
-        while True:
-            await asyncio.sleep(PROGRESS_SECONDS)
-            if self._stream is not None and self._step != last:
-                last = self._step
-                self._stream.progress(hand, Progress.TRAINING, *last)
+    def tell_progress(self) -> None:
+        """Tell how far the task at hand is, if it is further than when this was last called."""
+        hand, step = self._working_on, self._step
+        if hand is not None and self._stream is not None and step not in ((0, 0), self._told_step):
+            self._told_step = step
+            self._stream.progress(hand, Progress.TRAINING, *step)
 
     def _answer(self, hand: Hand) -> None:
         """Send an answer, if there is a stream; else the server will ask for it again."""
@@ -379,11 +388,12 @@ class Summary:
     seconds: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
-    last_progress: float = 0.0
 
     def told(self, summary: str) -> str:
         """Return what to say when a run is over."""
-        return f"{summary}; this client has answered {self.tasks} times, in {self.seconds:.1f} s of work"
+        carried = f"{self.bytes_up / 1000:.1f} kB up and {self.bytes_down / 1000:.1f} kB down"
+        own = f"this client answered {self.tasks} times, with {carried}, in {self.seconds:.1f} s of work"
+        return f"{summary}; {own}; waiting for the next run"
 
 
 def _held(hand: Hand) -> Held:

@@ -60,8 +60,8 @@ class Stream:
         self._pace = pace
         self._outbox: asyncio.Queue[Hand | FromClient | None] = asyncio.Queue()
         self._writing: asyncio.Task[None] | None = None
-        self.bytes_down = 0
-        self.bytes_up = 0
+        self._bytes_down = 0
+        self._bytes_up = 0
 
     def open(self, hello: Hello) -> None:
         """Begin the conversation."""
@@ -79,6 +79,11 @@ class Stream:
             self._writing.cancel()
         self._call.cancel()
 
+    def take_carried(self) -> tuple[int, int]:
+        """Return what was carried since this was last asked: down, up."""
+        carried, self._bytes_down, self._bytes_up = (self._bytes_down, self._bytes_up), 0, 0
+        return carried
+
     def answer(self, hand: Hand) -> None:
         """Send the answer to a task."""
         self._outbox.put_nowait(hand)
@@ -90,7 +95,7 @@ class Stream:
     async def frames(self, take: Callable[[FromServer], Awaitable[None]]) -> None:
         """Hand over each frame as it comes, until the server ends the stream."""
         while (data := await self._call.read()) is not grpc.aio.EOF:
-            self.bytes_down += len(data) + PREFIX_BYTES
+            self._bytes_down += len(data) + PREFIX_BYTES
             try:
                 frame = FromServer.FromString(data)
             except DecodeError:
@@ -135,7 +140,7 @@ class Stream:
     async def _write(self, frame: FromClient) -> None:
         data = frame.SerializeToString()
         await self._call.write(data)
-        self.bytes_up += len(data) + PREFIX_BYTES
+        self._bytes_up += len(data) + PREFIX_BYTES
         await self._pace.keep(len(data))
 
 

@@ -91,7 +91,7 @@ def test_a_server_that_waits_for_all_ends_with_the_bits_of_a_calm_run(tmp_path: 
             net.slow_down(host, KILOBITS_A_SECOND)
         hosts = Hosts(net, tmp_path, stack)
         server = hosts.start(*options)
-        wait_until(lambda: any(tmp_path.glob("state-*/*.safetensors")), seconds=120)  # the first upload is on its way
+        wait_until(lambda: any(tmp_path.glob("state-*/*.memory.*")), seconds=120)  # the first upload is on its way
         for number in range(1, BAD_ROUNDS + 1):
             wait_until(lambda: lines_in(rounds) >= number - 1, seconds=120)  # noqa: B023
             time.sleep(chance.uniform(0, LATEST_SECONDS))
@@ -108,7 +108,7 @@ def test_a_server_that_waits_for_all_ends_with_the_bits_of_a_calm_run(tmp_path: 
     models = [(folder.path / "model.safetensors").read_bytes() for folder in folders]
     assert models[0] == models[1]
     log = (tmp_path / "host-0.log").read_text()
-    assert "has joined again, by a new connection" in log
+    assert "is back, by a new stream" in log
     assert "Traceback" not in log
 
 

@@ -173,8 +173,8 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
 ) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, replace(station(1, tmp_path), wait_for_disk=False), "run")
-    synced: list[Path] = []
-    monkeypatch.setattr("common.storage.durable._sync", synced.append)
+    synced: list[int] = []
+    monkeypatch.setattr("common.storage.slots._sync", synced.append)
     client.train(order(experiment, 1, torch.zeros(650), 0))
     assert not synced
     average, shift = torch.full((650,), 0.01), torch.ones(650)
@@ -213,8 +213,8 @@ def test_a_memory_of_another_run_is_not_used(tmp_path: Path) -> None:
 
 
 def test_a_torn_memory_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "client-0.safetensors").write_bytes(b"\x10torn")
-    with pytest.raises(UserError, match=r"client-0\.safetensors is not a client's memory"):
+    (tmp_path / "client-0.memory.0").write_bytes(b"\x10torn")
+    with pytest.raises(UserError, match=r"client-0\.memory\.0 is not a client's memory"):
         Participant.join(load_experiment("digits", SETTINGS), station(0, tmp_path), "run")
 
 

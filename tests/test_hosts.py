@@ -46,7 +46,7 @@ def test_three_machines_with_bundles_finish_over_a_thin_and_a_broken_link(tmp_pa
             own = ("--partition", f"{index}/{CLIENTS}", "--state", str(tmp_path / name))
             bundle = str(keys / "bundles" / f"{name}.join")
             start(net, index + 1, tmp_path / f"{name}.log", stack, "client", "join", bundle, *own)
-        memory = tmp_path / "client-1" / "client-1.safetensors"
+        memory = tmp_path / "client-1" / "client-1.memory.0"
         wait_until(lambda: lines_in(rounds) >= 20, seconds=240)
         net.slow_down(2, BROKEN_KILOBITS_A_SECOND)
         slowed = lines_in(rounds)

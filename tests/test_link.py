@@ -158,11 +158,10 @@ def test_a_new_stream_takes_the_place_of_the_old_one_with_its_task(hub: Hub, gri
 
 
 def test_another_of_the_same_name_waits_until_the_first_has_left(hub: Hub, grid: LinkGrid) -> None:
-    with joined(hub):
-        with RawStream.in_the_clear(hub.address).hello("a", identity="another") as second:
-            refused = second.hear_until("refused").refused
-            assert not refused.final
-            assert "another client is called a already" in refused.reason
+    with joined(hub), RawStream.in_the_clear(hub.address).hello("a", identity="another") as second:
+        refused = second.hear_until("refused").refused
+        assert not refused.final
+        assert "another client is called a already" in refused.reason
     with joined(hub, identity="another"):
         pass
 
@@ -253,6 +252,11 @@ def test_a_bad_hello_is_refused_with_a_reason(hello: dict[str, str], reason: str
         assert stream.hear() is None
 
 
+def end_all(hub: Hub) -> None:
+    for stream in set(hub._service._streams):
+        stream.end()
+
+
 def test_a_client_whose_stream_is_cut_in_mid_round_is_counted_in_it(tmp_path: Path) -> None:
     """The server ends its stream while it trains: it comes back, and answers the task that it has at hand."""
     experiment = load_experiment("digits", ["clients=2", "rounds=6", "schedule.period=64"])
@@ -263,7 +267,7 @@ def test_a_client_whose_stream_is_cut_in_mid_round_is_counted_in_it(tmp_path: Pa
 
         def cut(record: RoundRecord) -> None:
             if record.round in (2, 4):
-                threading.Timer(0.02, hub._in_loop, [lambda: [one.end() for one in set(hub._service._streams)]]).start()
+                threading.Timer(0.02, hub._in_loop, [lambda: end_all(hub)]).start()
 
         run = deploy(hub, experiment, Terms(minimum_clients=2), after=cut)
         calm = deploy(hub, experiment, Terms(minimum_clients=2))

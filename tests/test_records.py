@@ -37,7 +37,7 @@ from server.runs.recorder import Recorder
 from server.runs.report import curve
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import Simulation
-from strategies.flower.prompt_grid import Carried
+from strategies.flower.prompt_grid import Carried, PromptGrid
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
 from tests.harness.witness import CPU, Witness, load
@@ -255,7 +255,7 @@ def grid_without(lost: int | None = None) -> LoopbackGrid:
     return LoopbackGrid(clients, fate)
 
 
-class CountingGrid(LoopbackGrid):
+class CountingGrid(LoopbackGrid, PromptGrid):
     """A grid that knows its bytes, as our own link does: 1000 down and 10 up for an order, 1 down for anything else."""
 
     beside = 0

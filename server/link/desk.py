@@ -73,8 +73,8 @@ class Desk:
         self._seats: dict[int, Seat] = {}  # by node
         self._names: dict[str, Seat] = {}
         self._lost: set[Seat] = set()  # of whom no stream is left
-        self._answered: dict[int, Task] = {}
-        self._spent: dict[int, Task] = {}  # all that nobody has forgotten yet
+        self._answered: dict[str, Task] = {}
+        self._spent: dict[str, Task] = {}  # all that nobody has forgotten yet
         self._other_bytes = (0, 0)
         self._task_ids = itertools.count(secrets.randbits(40))  # another server's tasks have other numbers
         self._node_ids = itertools.count(1)
@@ -105,7 +105,8 @@ class Desk:
         """Return the tasks among these that are answered, or whose client is gone."""
         with self._changed:
             self._give_up_the_lost()
-            return [self._answered.pop(one) for one in map(int, message_ids) if one in self._answered]
+            wanted = set(message_ids)
+            return [self._answered.pop(one) for one in list(self._answered) if one in wanted]
 
     def wait(self, seconds: float) -> None:
         """Return when something is answered, or after this time; in between, look for clients that are lost."""
@@ -119,7 +120,7 @@ class Desk:
         """Wait for these no longer, and keep nothing of them."""
         with self._changed:
             withdrawn = []
-            for one in map(int, message_ids):
+            for one in message_ids:
                 task = self._spent.pop(one, None)
                 if task is None:
                     continue
@@ -128,7 +129,7 @@ class Desk:
                     self._add_other_bytes(task.bytes_down, task.bytes_up)
                 seat = self._seats.get(task.message.metadata.dst_node_id)
                 if task.is_open and seat is not None:
-                    seat.tasks.pop(one, None)
+                    seat.tasks.pop(task.id, None)
                     withdrawn.append((seat.stream, task))
                 task.is_open = False
 
@@ -142,7 +143,7 @@ class Desk:
     def spent_on(self, message_id: str) -> Task | None:
         """Return a task that nobody has forgotten yet, answered or not, with what it took; the caller counts that."""
         with self._changed:
-            task = self._spent.get(int(message_id))
+            task = self._spent.get(message_id)
             if task is not None:
                 task.is_counted = True
             return task
@@ -208,7 +209,7 @@ class Desk:
     def _close(self, seat: Seat, task: Task, failure: tuple[int, str] | None) -> None:
         task.is_open, task.failure = False, failure
         seat.tasks.pop(task.id, None)
-        self._answered[task.id] = task
+        self._answered[str(task.id)] = task
         self._changed.notify_all()
 
     def _add_other_bytes(self, down: int, up: int) -> None:
@@ -217,11 +218,11 @@ class Desk:
     def _task(self, message: Message) -> tuple[Seat | None, Task]:
         task = Task(next(self._task_ids), message, head_of(message.content), payload_of(message.content))
         set_message_id(message, str(task.id))
-        self._spent[task.id] = task
+        self._spent[str(task.id)] = task
         seat = self._seats.get(message.metadata.dst_node_id)
         if seat is None:
             task.is_open, task.failure = False, (CLIENT_GONE, GONE)
-            self._answered[task.id] = task
+            self._answered[str(task.id)] = task
         else:
             seat.tasks[task.id] = task
         return seat, task

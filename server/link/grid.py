@@ -9,15 +9,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from flwr.app import Error, Message, RecordDict
-from flwr.serverapp import Grid
 
 from common.messages.content import arrays_of, content_of
 from common.messages.flower import begin_run
 from server.link.desk import Desk, Task
-from strategies.flower.prompt_grid import Carried
+from strategies.flower.prompt_grid import Carried, PromptGrid
 
 
-class LinkGrid(Grid):
+class LinkGrid(PromptGrid):
     """Messages to and from the clients of one run; a client keeps its node while it comes and goes."""
 
     def __init__(self, desk: Desk) -> None:

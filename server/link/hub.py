@@ -14,6 +14,7 @@ from common.messages.messages import Run
 from common.messages.messages_pb2 import Finished, FromServer, Welcome
 from common.messages.stream import STREAM_OPTIONS
 from common.program.descriptors import most_connections
+from common.program.garbage import leave_alone_what_is_loaded
 from common.say import Say
 from server.keys.folder import Keys
 from server.link.admission import Admission, credentials_of
@@ -58,6 +59,7 @@ class Hub:
     @contextmanager
     def run(self, run: Run) -> Iterator[LinkGrid]:
         """Open a run, which all clients are told of, for as long as the context lasts."""
+        leave_alone_what_is_loaded()
         grid = LinkGrid(self._desk)
         welcome = FromServer(welcome=Welcome(run=run.name, experiment=run.experiment.to_yaml()))
         self._in_loop(lambda: self._service.announce(welcome))

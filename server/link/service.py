@@ -108,6 +108,8 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         seat, before = self._desk.sit_down(hello.name, hello.identity, stream)
         if isinstance(before, LinkStream):
             before.end(Refused(reason="another process with the identity of this one has taken its place", final=True))
+        if before is not None or seat.lost:
+            self._say_of(f"back {seat.name}", f"{seat.name} is back, by a new stream", seat.name, kind="back")
         stream.say(self._news)
         for task in list(seat.tasks.values()):
             stream.offer(task)
@@ -152,14 +154,14 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             if not self._strangers[peer]:
                 del self._strangers[peer]
 
-    def _say_of(self, peer: str, text: str, client: str = "") -> None:
+    def _say_of(self, peer: str, text: str, client: str = "", kind: str = "refused") -> None:
         """Say something of a peer, unless something was said of it a moment ago."""
         now = time.monotonic()
         if len(self._said) >= MOST_REMEMBERED:
             self._said = {one: then for one, then in self._said.items() if then > now - SECONDS_BETWEEN_WORDS}
         if len(self._said) < MOST_REMEMBERED and self._said.get(peer, 0.0) <= now - SECONDS_BETWEEN_WORDS:
             self._said[peer] = now
-            self._say(Event(text, kind="refused", client=client))
+            self._say(Event(text, kind=kind, client=client))
 
     async def _refuse(self, context: grpc.aio.ServicerContext, refused: Refused) -> None:
         data = FromServer(refused=refused).SerializeToString()

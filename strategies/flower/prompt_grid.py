@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+
+from flwr.serverapp import Grid
 
 
 @dataclass(frozen=True)
@@ -16,24 +18,29 @@ class Carried:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-@runtime_checkable
-class PromptGrid(Protocol):
+class PromptGrid(Grid):
     """What our own grid can do beyond Flower's: tell when a reply is there, limit and count bytes."""
 
+    @abstractmethod
     def wait_for_reply(self, seconds: float) -> None:
         """Return when some reply is complete, or after this time."""
 
+    @abstractmethod
     def forget(self, message_ids: Iterable[str]) -> None:
         """Wait for these replies no longer, and keep nothing of them."""
 
+    @abstractmethod
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
 
+    @abstractmethod
     def client_name(self, node_id: int) -> str:
         """Return the name that the client behind a node may use."""
 
+    @abstractmethod
     def carried(self, message_id: str) -> Carried:
         """Return what was carried for a message and its reply so far."""
 
+    @abstractmethod
     def carried_beside(self) -> Carried:
         """Return what was carried beside messages since this was last asked."""

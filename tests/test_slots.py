@@ -1,0 +1,123 @@
+"""A client's memory on disk: safe at any moment, whatever of a writing got there."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from common.errors import UserError
+from common.storage import slots
+from common.storage.disk import NoRoomError
+from common.storage.slots import Slots
+
+
+def value_in(place: Slots) -> float | None:
+    saved = place.read()
+    return None if saved is None else float(saved[0]["control"][0])
+
+
+def save(place: Slots, value: float, size: int = 5) -> None:
+    place.write({"control": torch.full((size,), value), "none": None}, {"round": str(value)})
+
+
+def test_what_is_written_comes_back_also_to_another_process(tmp_path: Path) -> None:
+    place = Slots(tmp_path / "deep" / "a.memory", "a memory")
+    assert place.read() is None
+    for value in (1.0, 2.0, 3.0):
+        save(place, value, size=int(1000 / value))
+        other = Slots(tmp_path / "deep" / "a.memory", "a memory")
+        saved = other.read()
+        assert saved is not None
+        tensors, metadata = saved
+        assert tensors.keys() == {"control"}
+        assert tensors["control"].equal(torch.full((int(1000 / value),), value))
+        assert metadata == {"round": str(value)}
+    save(other, 4.0)
+    assert value_in(Slots(tmp_path / "deep" / "a.memory", "a memory")) == 4.0
+    assert [file.stat().st_mode & 0o777 for file in place.files] == [0o600] * 2
+
+
+def test_kinds_of_tensors_come_back(tmp_path: Path) -> None:
+    place = Slots(tmp_path / "a", "a memory")
+    given = {"a": torch.randn(7), "b": torch.randn(3, dtype=torch.float64), "c": torch.arange(9, dtype=torch.uint8)}
+    place.write({**given, "empty": torch.zeros(0)}, {})
+    saved = place.read()
+    assert saved is not None
+    assert all(saved[0][name].equal(tensor) for name, tensor in given.items())
+
+
+class PowerFailsError(Exception):
+    """It gets dark."""
+
+
+@pytest.mark.parametrize("writes", range(4))
+def test_a_power_failure_at_any_moment_leaves_the_last_writing(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the writing that it falls into, nothing, half of its first part, or all but the header is there."""
+    place = Slots(tmp_path / "a", "a memory")
+    for value in (1.0, 2.0):
+        save(place, value)
+    left, pwrite = [writes], os.pwrite
+
+    def failing(descriptor: int, data: memoryview, start: int) -> int:
+        if left[0] == 0:
+            pwrite(descriptor, data[: len(data) // 2], start)
+            raise PowerFailsError
+        left[0] -= 1
+        return pwrite(descriptor, data, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", failing)
+        try:
+            save(place, 3.0)
+            expected = 3.0
+        except PowerFailsError:
+            expected = 2.0
+    assert expected == (3.0 if writes == 3 else 2.0)
+    again = Slots(tmp_path / "a", "a memory")
+    assert value_in(again) == expected
+    save(again, 4.0)
+    assert value_in(Slots(tmp_path / "a", "a memory")) == 4.0
+
+
+def test_the_header_waits_for_the_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    place = Slots(tmp_path / "a", "a memory")
+    save(place, 1.0)
+    pwrite = os.pwrite
+
+    def noted(descriptor: int, data: memoryview, start: int) -> int:
+        done.append("header" if start == 0 else "body")
+        return pwrite(descriptor, data, start)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    monkeypatch.setattr(slots, "_sync", lambda _: done.append("on disk"))
+    save(place, 2.0)
+    assert done == ["body", "body", "on disk", "header", "on disk"]
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = Slots(tmp_path / "a", "a memory")
+    save(place, 1.0)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(slots, "_reserve", full)
+        with pytest.raises(NoRoomError, match=r"cannot write .*a\.1: .*No space left"):
+            save(place, 2.0)
+    assert value_in(place) == 1.0
+    save(place, 3.0)
+    assert value_in(place) == 3.0
+
+
+def test_a_file_that_is_something_else_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.0").write_bytes(b"something else")
+    with pytest.raises(UserError, match=r"a\.0 is not a memory; move it away"):
+        Slots(tmp_path / "a", "a memory").read()
