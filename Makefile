@@ -4,8 +4,9 @@ BIN := .venv/bin
 READY := .venv/.ready
 # Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
+PROTOC = $(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=$(1) --pyi_out=$(1) common/messages/messages.proto
 
-.PHONY: install demo test test-slow docker-test check bench format clean
+.PHONY: install demo test test-slow docker-test check messages bench format clean
 
 install: $(READY)  ## the programs, in .venv/bin
 
@@ -24,13 +25,21 @@ test-slow: $(READY)  ## the tests that take minutes
 docker-test: $(READY)  ## the compose federation, for real: needs a Docker engine, or root, dockerd and debootstrap
 	docker/test.sh
 
-check: $(READY)  ## style, types, who imports whom, the container files
+check: $(READY)  ## style, types, who imports whom, the messages, the container files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	@rm -rf build/messages && mkdir -p build/messages
+	$(call PROTOC,build/messages)
+	@echo "is what is committed the same? (otherwise: make messages)"
+	diff build/messages/common/messages/messages_pb2.py common/messages/messages_pb2.py
+	diff build/messages/common/messages/messages_pb2.pyi common/messages/messages_pb2.pyi
 	$(BIN)/hadolint docker/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec docker/compose*.yaml
+
+messages: $(READY)  ## the code of messages.proto
+	$(call PROTOC,.)
 
 bench: $(READY)  ## ratios that do not depend on the machine
 	$(BIN)/python -m bench

@@ -13,9 +13,11 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib import metadata
 from pathlib import Path
 
+from bench import bare_stream
 from bench.measure import Ratio
 from bench.payload import PayloadProblem
 from common.experiment.experiment import Experiment
@@ -24,6 +26,7 @@ from common.messages.flower import quiet_flower
 from common.messages.messages import Run
 from common.program.malloc import keep_freed_memory
 from server.deploy.local_clients import leaving
+from server.keys.folder import Keys
 from server.link.hub import Hub
 from server.runs.run_folder import RunFolder
 from tests.harness.witness import Witness
@@ -33,6 +36,7 @@ REPOSITORY = Path(__file__).parent.parent
 EXPERIMENT = Path(__file__).with_name("payload.yaml")
 VALUES = {"4 kB": 1_000, "1 MB": 250_000, "5.8 MB": 1_450_000, "45 MB": 11_250_000}
 STOCK_ROUNDS = 3
+PROCESSES = 2  # that hold the clients
 
 
 @dataclass(frozen=True)
@@ -40,9 +44,14 @@ class Case:
     """So many nodes, dealt out to so many processes, with a model of such a size."""
 
     nodes: int
-    processes: int
     payload: str
     rounds: int
+    with_tls: bool = False
+
+    @property
+    def name(self) -> str:
+        """Return what is measured."""
+        return f"{self.nodes} x {self.payload}{', mutual TLS' if self.with_tls else ''}"
 
     @property
     def experiment(self) -> Experiment:
@@ -51,31 +60,82 @@ class Case:
         return load_experiment(str(EXPERIMENT), settings)
 
 
+# The most that a round may take, in rounds of bare streams: 4 ms to 0.7, 40 to 4.3, 0.7 s to 92 ms, 0.5 s to 0.14.
+CASES = (
+    (Case(2, "4 kB", 300), 4 / 0.7),
+    (Case(50, "4 kB", 50), 40 / 4.3),
+    (Case(1000, "4 kB", 10), 700 / 92),
+    (Case(2, "1 MB", 50), None),
+    (Case(2, "45 MB", 12), 0.5 / 0.14),
+    (Case(8, "45 MB", 4), None),
+)
+MOST_FOR_TLS = 4 / 3
+MOST_FOR_THOUSAND_MB = 100.0
+
+
 def run() -> list[Ratio]:
-    """Measure; the stock way takes seconds a round, so it is measured once, and the rest against it."""
+    """Measure our rounds, with clients that wait for their disk, and bare streams and the stock way beside them."""
     stock = _stock_seconds()
-    print(f"stock SuperLink and SuperNodes, 2 nodes x 4 kB: {stock:.2f} s a round")
-    ratios = []
-    for case, limit in (  # limits in seconds are given relative to the 7 s that the stock way takes
-        (Case(2, 2, "4 kB", 200), 1 / 80),
-        (Case(2, 2, "1 MB", 50), None),
-        (Case(2, 2, "5.8 MB", 30), None),
-        (Case(2, 2, "45 MB", 12), 1.2 / 7),
-        (Case(8, 2, "45 MB", 4), None),
-        (Case(16, 2, "4 kB", 50), None),
-        (Case(50, 2, "4 kB", 30), 1.5 / 7),
-    ):
-        seconds, copies, client_copies = in_a_process_of_its_own(case)
-        name = f"{case.nodes} nodes x {case.payload}"
-        print(f"{name}: {seconds:.4f} s a round")
-        ratios.append(Ratio(f"round / stock round of 2 x 4 kB, {name}", seconds / stock, limit))
+    print(f"stock SuperLink and SuperNodes, 2 x 4 kB: {stock:.2f} s a round")
+    ratios, grown_mb = [], {}
+    for case, limit in CASES:
+        ratio, measured = _against_bare_streams(case, limit)
+        ratios.append(ratio)
+        grown_mb[case.name] = measured.server_bytes / 1e6
         if case.payload == "45 MB":
-            ratios.append(Ratio(f"server memory in models, {name}", copies, 3.0 if case.nodes == 2 else None))
-            ratios.append(Ratio(f"all memory of a client process in models, {name}", client_copies, None))
+            model = 4 * VALUES[case.payload]
+            limit = 3.0 if case.nodes == 2 else None
+            ratios.append(Ratio(f"server memory in models, {case.name}", measured.server_bytes / model, limit))
+            ratios.append(Ratio(f"memory of a client in models, {case.name}", measured.client_bytes / model, None))
+        if case.nodes == 2 and case.payload == "4 kB":
+            ratios.append(Ratio(f"round / stock round, {case.name}", measured.seconds / stock, None))
+        if case.payload in ("4 kB", "45 MB") and case.nodes < 8:
+            ratios.append(_with_tls(case, measured.seconds))
+    more_mb = grown_mb["1000 x 4 kB"] - grown_mb["2 x 4 kB"]
+    ratios.append(Ratio("MB of server memory, 1000 x 4 kB less 2 x 4 kB", more_mb, MOST_FOR_THOUSAND_MB))
     return ratios
 
 
-def in_a_process_of_its_own(case: Case) -> tuple[float, float, float]:
+def _against_bare_streams(case: Case, limit: float | None) -> tuple[Ratio, Measured]:
+    measured, bare = in_a_process_of_its_own(case), _bare_seconds(case)
+    print(f"{case.name}: {1000 * measured.seconds:.2f} ms a round, bare streams {1000 * bare:.2f} ms")
+    return Ratio(f"round / round of bare streams, {case.name}", measured.seconds / bare, limit), measured
+
+
+def _with_tls(case: Case, seconds_without: float) -> Ratio:
+    with_tls = replace(case, with_tls=True)
+    _, measured = _against_bare_streams(with_tls, None)
+    return Ratio(f"with mutual TLS / without, {case.name}", measured.seconds / seconds_without, MOST_FOR_TLS)
+
+
+def _bare_seconds(case: Case) -> float:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start) as process:
+        return process.submit(_bare, case).result()
+
+
+def _bare(case: Case) -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        keys = _keys(Path(folder), 1) if case.with_tls else None
+        return bare_stream.seconds_a_round(case.nodes, 4 * VALUES[case.payload], case.rounds, keys)
+
+
+def _keys(folder: Path, clients: int) -> Keys:
+    keys = Keys.init(folder, ["127.0.0.1"], 9092)
+    for index in range(clients):
+        keys.add(f"client-{index}")
+    return keys
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The median seconds of a round, the most that the server ever grew by, all that a client process has."""
+
+    seconds: float
+    server_bytes: int
+    client_bytes: int
+
+
+def in_a_process_of_its_own(case: Case) -> Measured:
     """Measure a case where nothing is in memory of what other cases left there."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start) as process:
         return process.submit(_ours, case).result()
@@ -86,32 +146,36 @@ def _start() -> None:
     keep_freed_memory()
 
 
-def _ours(case: Case) -> tuple[float, float, float]:
-    """Return the median seconds of a round, the most that the server ever grew by and all that a client has, in models.
+def _ours(case: Case) -> Measured:
+    """Run a case; memory is counted from before there was a model.
 
-    It is counted from before there was a model, and is all that is resident: the page cache of temporary files is not,
-    unless a file is mapped into memory, as the model is while it is read.
+    It is all that is resident: the page cache of temporary files is not, unless a file is mapped into memory, as the
+    model is while it is read.
     """
     experiment = case.experiment
     before = _resident_bytes(os.getpid())
     witness = Witness(experiment, problem=PayloadProblem(case.nodes, VALUES[case.payload]))
-    with tempfile.TemporaryDirectory(dir=".") as state, Hub("127.0.0.1:0") as hub, ExitStack() as stack:
-        clients = [stack.enter_context(_clients(hub.address, case, place, state)) for place in range(case.processes)]
+    with tempfile.TemporaryDirectory(dir=".") as name, ExitStack() as stack:  # on a disk, as /tmp may be none
+        folder = Path(name)
+        keys = _keys(folder / "keys", case.nodes) if case.with_tls else None
+        hub = stack.enter_context(Hub("127.0.0.1:0", keys))
+        clients = [stack.enter_context(_clients(hub.address, case, place, folder)) for place in range(PROCESSES)]
         with hub.run(Run(experiment=experiment, name="bench")) as grid:
             witness.run(grid)
-        model = 4 * VALUES[case.payload]
-        grown = (_peak_bytes(os.getpid()) - before) / model
-        client_peak = _peak_bytes(clients[0].pid) / model
-    return statistics.median(record.seconds for record in witness.records[1:]), grown, client_peak
+        grown, of_client = _peak_bytes(os.getpid()) - before, _peak_bytes(clients[0].pid)
+    return Measured(statistics.median(record.seconds for record in witness.records[1:]), grown, of_client)
 
 
 @contextmanager
-def _clients(address: str, case: Case, place: int, state: str) -> Iterator[subprocess.Popen[bytes]]:
-    each = case.nodes // case.processes
+def _clients(address: str, case: Case, place: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process with its share of the clients, which wait for their disk."""
+    each = case.nodes // PROCESSES
     parts = f"{place * each}-{(place + 1) * each - 1}/{case.nodes}"
-    command = [sys.executable, "-m", "client", "join", address, "--insecure", "--threads", "1", "--partitions", parts]
-    command += ["--state", state]
-    with _process(command, dict(os.environ)) as process:
+    bundles = folder / "keys" / "bundles"
+    only = str(bundles / f"client-{place}.join") if each == 1 else str(bundles)
+    target = [only, "--server", address] if case.with_tls else [address, "--insecure"]
+    options = ["--threads", "1", "--partitions", parts, "--state", str(folder / "state")]
+    with _process([sys.executable, "-m", "client", "join", *target, *options], dict(os.environ)) as process:
         yield process
 
 
@@ -119,7 +183,7 @@ def _stock_seconds() -> float:
     """Return the median seconds of a round with flower-superlink, two flower-supernodes and `flwr run`."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
-        control, hub = _free_port(), f"127.0.0.1:{_free_port()}"
+        control = _free_port()
         environment = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
         environment |= {"FLWR_HOME": str(folder), "PATH": f"{BIN}:{os.environ['PATH']}"}
         connection = (
@@ -127,12 +191,16 @@ def _stock_seconds() -> float:
         )
         (folder / "config.toml").write_text(connection)
         here = ("--insecure", "--host", "127.0.0.1")
-        link = ("--port", control, "--hub-api-address", hub, "--disable-runtime-dependency-installation")
+        link = ["--port", control, "--disable-runtime-dependency-installation"]
+        for_nodes = f"127.0.0.1:{control}"
+        if metadata.version("flwr").startswith("1.39."):  # later ones have one port for all
+            for_nodes = f"127.0.0.1:{_free_port()}"
+            link += ["--fleet-api-address", for_nodes]
         stack.enter_context(_process([f"{BIN}/flower-superlink", *here, *link], environment))
         time.sleep(5)
         for index in range(2):
             node_config = f'partition="{index}/2" state="{folder}"'
-            node = ("--superlink", hub, "--port", _free_port(), "--node-config", node_config)
+            node = ("--superlink", for_nodes, "--port", _free_port(), "--node-config", node_config)
             stack.enter_context(_process([f"{BIN}/flower-supernode", *here, *node], environment))
         configuration = f'experiment="{EXPERIMENT}" settings="rounds={STOCK_ROUNDS + 1}" output="{folder / "run"}"'
         stack.enter_context(_process([f"{BIN}/flwr", "run", ".", "here", "--run-config", configuration], environment))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from client.link import way_to_server
+from client.link import ways_to_server
 from client.part import parts_of
 from common.program.start import run_program, version_option
 
@@ -77,7 +77,7 @@ def join(
 ) -> None:
     """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
     parts = parts_of(partition, partitions)
-    link, name = way_to_server(target, server, name, key, insecure=insecure, several=len(parts) > 1)
+    ways = ways_to_server(target, server, name, key, parts, insecure=insecure)
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 
@@ -91,7 +91,7 @@ def join(
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,
     }
-    membership = Membership(link=link, name=name, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
+    membership = Membership(ways=ways, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
     serve(membership, leave_with_parent=leave_with_parent)
 
 

@@ -6,7 +6,6 @@ A SuperNode of Flower starts it anew for every message, so it needs a folder for
 
 from __future__ import annotations
 
-import socket
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -16,7 +15,7 @@ import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.part import Part
+from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station
 from common.errors import MessageError, PrivateError, UserError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
@@ -143,11 +142,6 @@ def _part(node: Mapping[str, object]) -> Part | None:
     if "partition-id" in node and "num-partitions" in node:
         return Part.read(f"{node['partition-id']}/{node['num-partitions']}")
     return None
-
-
-def default_name(part: Part | None) -> str:
-    """Return a client's name where nobody gave it one."""
-    return socket.gethostname() if part is None else f"client-{part.index}"
 
 
 def _answered(say: Say, message: Message, work: Callable[[], RecordDict]) -> Message:

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import torch
 
-from client.app import Resident, default_name, make_app
+from client.app import Resident, make_app
 from client.limits import limit_memory
-from client.link import Link
+from client.link import Way
 from client.memory import identity_of
 from client.node import PROGRESS_SECONDS, ResidentNode, Workers, channel_to
 from client.part import Part
@@ -38,10 +38,9 @@ def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Membership:
-    """What the clients of this process share."""
+    """The clients of this process, and what they share."""
 
-    link: Link
-    name: str | None  # of the only one; None for names by their parts
+    ways: Sequence[Way]  # of each of them
     parts: Sequence[Part | None]
     config: Mapping[str, bool | float | int | str]
     max_upload_kbps: float | None
@@ -53,9 +52,36 @@ def serve(membership: Membership, *, leave_with_parent: bool) -> None:
 
 
 async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:
-    channel = channel_to(membership.link)
+    channels = {link: channel_to(link) for link in {link for link, _ in membership.ways}}
     workers = Workers(min(len(membership.parts), MOST_WORKERS))
-    nodes = [_node(membership, channel, workers, part) for part in membership.parts]
+    nodes = [
+        _node(membership, way, part, channels[way[0]], workers)
+        for way, part in zip(membership.ways, membership.parts, strict=True)
+    ]
+    _leave_at_a_signal(nodes)
+    if leave_with_parent:
+        threading.Thread(target=_leave_with_parent, daemon=True).start()
+    leave_alone_what_is_loaded()
+    telling = asyncio.create_task(_tell_progress(nodes))
+    ends = await _ends_of(nodes)
+    telling.cancel()
+    for channel in channels.values():
+        await channel.close()
+    for end in ends:
+        raise end if isinstance(end, UserError) else UserError(f"something went wrong here: {end!r}")
+
+
+async def _ends_of(nodes: Sequence[ResidentNode]) -> list[BaseException]:
+    """Run all nodes until one of them ends; return the reasons of those that gave up."""
+    running = [asyncio.create_task(node.run()) for node in nodes]
+    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+    for node in nodes:
+        node.stop()
+    ends = await asyncio.gather(*running, return_exceptions=True)
+    return [end for end in ends if end is not None]
+
+
+def _leave_at_a_signal(nodes: Sequence[ResidentNode]) -> None:
     loop = asyncio.get_running_loop()
 
     def stop() -> None:
@@ -64,21 +90,6 @@ async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: loop.call_soon_threadsafe(stop))
-    if leave_with_parent:
-        threading.Thread(target=_leave_with_parent, daemon=True).start()
-    leave_alone_what_is_loaded()
-    telling = asyncio.create_task(_tell_progress(nodes))
-    running = [asyncio.create_task(node.run()) for node in nodes]
-    await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    stop()
-    ends = await asyncio.gather(*running, return_exceptions=True)
-    telling.cancel()
-    await channel.close()
-    for end in ends:
-        if isinstance(end, UserError):
-            raise end
-        if isinstance(end, Exception):  # so that who started us hears of it
-            raise UserError(f"something went wrong here: {end!r}")
 
 
 async def _tell_progress(nodes: Sequence[ResidentNode]) -> None:
@@ -88,14 +99,16 @@ async def _tell_progress(nodes: Sequence[ResidentNode]) -> None:
             node.tell_progress()
 
 
-def _node(membership: Membership, channel: grpc.aio.Channel, workers: Workers, part: Part | None) -> ResidentNode:
-    name = membership.name or default_name(part)
+def _node(
+    membership: Membership, way: Way, part: Part | None, channel: grpc.aio.Channel, workers: Workers
+) -> ResidentNode:
+    link, name = way
     config = {**membership.config, "name": name, "partition": f"{part.index}/{part.of}" if part else ""}
     state = str(config.get("state") or "")
     say = _say_as(name)
     resident = Resident()
     node = ResidentNode(
-        membership.link,
+        link,
         channel,
         workers,
         make_app(resident, say),

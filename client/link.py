@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from client.part import Part, default_name
 from common.errors import UserError
 from common.program.address import host_and_port
 from common.program.bundle import Bundle
@@ -44,25 +46,35 @@ class Link:
         )
 
 
-def way_to_server(
-    target: str, server: str | None, name: str | None, key: Path | None, *, insecure: bool, several: bool
-) -> tuple[Link, str | None]:
-    """Return the link that the options of `join` ask for, and the client's name as far as it is given."""
-    if several and (name is not None or not insecure):
-        raise UserError("--partitions makes several clients, named client-I; a name or a bundle is for one of them")
+Way = tuple[Link, str]  # to the server, and a client's name
+
+
+def ways_to_server(
+    target: str, server: str | None, name: str | None, key: Path | None, parts: Sequence[Part | None], *, insecure: bool
+) -> list[Way]:
+    """Return the link that the options of `join` ask for, and the name, of each client in this process."""
+    several = len(parts) > 1
+    if several and (name is not None or key is not None):
+        raise UserError("--partitions makes several clients, named client-I; --name and --key are for one")
     if insecure:
-        if server is not None:
-            raise UserError("--server is for a bundle; with --insecure say SERVER:PORT in its place")
-        if key is not None:
-            raise UserError("--key is for a bundle; with --insecure there are no keys")
+        if server is not None or key is not None:
+            raise UserError("--server and --key are for a bundle; with --insecure say SERVER:PORT in its place")
         sys.stderr.write("warning: --insecure: whoever is on the way can read and change everything\n")
-        return Link.in_the_clear(target), name
-    if not Path(target).is_file():
+        link = Link.in_the_clear(target)
+        return [(link, name or default_name(part)) for part in parts]
+    if several:
+        files = [Path(target) / f"{default_name(part)}.join" for part in parts]
+        return [_by_bundle(file, server, None, None) for file in files]
+    return [_by_bundle(Path(target), server, name, key)]
+
+
+def _by_bundle(file: Path, server: str | None, name: str | None, key: Path | None) -> Way:
+    if not file.is_file():
         raise UserError(
-            f"there is no join bundle {target}; the server's operator makes one with `proxskip-server keys add NAME` "
-            "(or, for a trial on this machine: SERVER:PORT --insecure)"
+            f"there is no join bundle {file}; the server's operator makes one with `proxskip-server keys add NAME` "
+            "(or, for a trial on this machine: SERVER:PORT --insecure); --partitions takes a folder of bundles"
         )
-    bundle = Bundle.read(Path(target), key)
+    bundle = Bundle.read(file, key)
     if name not in (None, bundle.client):
         raise UserError(f"this bundle is for {bundle.client}: it cannot join as {name}")
     return Link.of_bundle(bundle, server), bundle.client

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 from common.errors import UserError
@@ -25,6 +26,11 @@ class Part:
         if not (index.isdecimal() and of.isdecimal()):
             raise UserError(f"--partition {text}: expected I/N, such as 0/4 for the first of four parts")
         return cls(int(index), int(of))
+
+
+def default_name(part: Part | None) -> str:
+    """Return a client's name where nobody gave it one."""
+    return socket.gethostname() if part is None else f"client-{part.index}"
 
 
 def parts_of(partition: str | None, partitions: str | None) -> list[Part | None]:

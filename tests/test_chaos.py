@@ -102,7 +102,7 @@ def test_a_server_that_waits_for_all_ends_with_the_bits_of_a_calm_run(tmp_path: 
     calm, records = (folder.rounds() for folder in folders)
     assert [record.clients_counted for record in records] == [CLIENTS] * ROUNDS
     audits = [record.control_sum_norm for record in records if record.control_sum_norm is not None]
-    assert len(audits) >= BAD_ROUNDS  # one is left out where a client was away for a minute
+    assert len(audits) >= BAD_ROUNDS  # one is left out where a client was away for long
     assert max(audits) < 1e-5
     assert [record.metrics for record in records] == [record.metrics for record in calm]
     models = [(folder.path / "model.safetensors").read_bytes() for folder in folders]

@@ -26,7 +26,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from typer.testing import CliRunner
 
 from client.__main__ import app as client_app
-from client.link import Link, way_to_server
+from client.link import Link, ways_to_server
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.program.bundle import Bundle
@@ -164,7 +164,7 @@ def refusal_of(app: typer.Typer, *arguments: str | Path) -> str:
 
 
 def link_of(bundle: Path, key: Path | None = None) -> Link:
-    return way_to_server(str(bundle), None, None, key, insecure=False, several=False)[0]
+    return ways_to_server(str(bundle), None, None, key, [None], insecure=False)[0][0]
 
 
 def write_request(

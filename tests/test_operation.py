@@ -82,11 +82,11 @@ def assert_refused(reason: str, *arguments: str) -> None:
     [
         (("host:1",), "there is no join bundle host:1"),
         (("host", "--insecure"), "expected SERVER:PORT"),
-        (("host:1", "--insecure", "--server", "host:2"), "--server is for a bundle"),
+        (("host:1", "--insecure", "--server", "host:2"), "--server and --key are for a bundle"),
         ((__file__,), "is not a join bundle"),
         (("host:1", "--insecure", "--partition", "3/3"), "numbered from 0 to 2"),
         (("host:1", "--insecure", "--partitions", "5-2/9"), "expected I-J/N"),
-        (("host:1", "--insecure", "--partitions", "0-1/2", "--name", "x"), "a name or a bundle is for one"),
+        (("host:1", "--insecure", "--partitions", "0-1/2", "--name", "x"), "--name and --key are for one"),
         (("host:1", "--insecure", "--device", "cuda:99"), "--device cuda:99 cannot be used"),
     ],
 )

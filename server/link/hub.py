@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 import grpc
 
@@ -20,12 +20,15 @@ from server.keys.folder import Keys
 from server.link.admission import Admission, credentials_of
 from server.link.desk import Desk
 from server.link.grid import LinkGrid
+from server.link.loop import loop_of_streams
 from server.link.service import Service
 
 SECONDS_BETWEEN_LOOKS = 2.0  # at the folder of keys
 GOODBYE_SECONDS = 1.0
 MOST_STREAMS_OF_A_CONNECTION = 1_100  # in the clear, where a process may hold a thousand clients for a trial
 MOST_STREAMS_OF_A_CERTIFICATE = 4  # it has one name, and a name has one stream
+
+_Result = TypeVar("_Result")
 
 
 class Hub:
@@ -38,23 +41,17 @@ class Hub:
         self._admission = Admission(keys, say)
         self._service = Service(self._desk, self._admission, say)
         self._credentials = credentials_of(keys) if keys else None
-        self._is_up = threading.Event()
-        self._failure: Exception | None = None
-        self._thread = threading.Thread(target=self._run_loop, name="link", daemon=True)
+        self._stack = ExitStack()
 
     def __enter__(self) -> Hub:
-        self._loop, self._over = asyncio.new_event_loop(), asyncio.Event()
-        self._thread.start()
-        self._is_up.wait()
-        if self._failure is not None:
-            raise UserError(
-                f"--listen {self.address}: cannot listen there; the port is taken, or the address is not this machine's"
-            ) from self._failure
+        server = self._do(self._start())
+        self._stack.callback(lambda: self._do(self._stop(server)))
+        watch = asyncio.run_coroutine_threadsafe(self._watch_keys(), loop_of_streams())
+        self._stack.callback(watch.cancel)
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._in_loop(self._over.set)
-        self._thread.join()
+        self._stack.close()
 
     @contextmanager
     def run(self, run: Run) -> Iterator[LinkGrid]:
@@ -70,17 +67,12 @@ class Hub:
             self._in_loop(lambda: self._service.announce(finished))
 
     def _in_loop(self, action: Callable[[], None]) -> None:
-        self._loop.call_soon_threadsafe(action)
+        loop_of_streams().call_soon_threadsafe(action)
 
-    def _run_loop(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._is_up.set()
-            self._loop.close()
+    def _do(self, work: Coroutine[Any, Any, _Result]) -> _Result:
+        return asyncio.run_coroutine_threadsafe(work, loop_of_streams()).result()
 
-    async def _serve(self) -> None:
+    async def _start(self) -> grpc.aio.Server:
         server = grpc.aio.server(options=self._options())
         server.add_generic_rpc_handlers((self._service,))
         try:
@@ -88,15 +80,15 @@ class Hub:
                 port = server.add_insecure_port(self.address)
             else:
                 port = server.add_secure_port(self.address, self._credentials)
-        except RuntimeError as error:
-            self._failure = error
-            return
+        except RuntimeError:
+            raise UserError(
+                f"--listen {self.address}: cannot listen there; the port is taken, or the address is not this machine's"
+            ) from None
         self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await server.start()
-        self._is_up.set()
-        watch = asyncio.create_task(self._watch_keys())
-        await self._over.wait()
-        watch.cancel()
+        return server
+
+    async def _stop(self, server: grpc.aio.Server) -> None:
         await self._service.close(GOODBYE_SECONDS)
         await server.stop(GOODBYE_SECONDS)
 
