@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 from uuid import uuid4
 
@@ -57,7 +57,7 @@ class MemoryFile:
             "run": self._run,
             "settled": str(memory.settled),
             "recentred": str(memory.recentred),
-            "plan": json.dumps(asdict(pending.plan)) if pending is not None else "",
+            "plan": _plan_text(pending.plan) if pending is not None else "",
         }
         self._slots.write(tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
 
@@ -74,6 +74,10 @@ class MemoryFile:
             where = self._slots.files[0]
             raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
         return ClientMemory(control=tensors.get("control"), settled=settled, recentred=recentred, pending=pending)
+
+
+def _plan_text(plan: RoundPlan) -> str:
+    return json.dumps({field.name: getattr(plan, field.name) for field in fields(plan)})
 
 
 def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pending | None:

@@ -6,7 +6,6 @@ import os
 import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from common.storage.spool import Spool
 
 LARGEST_VARINT_BYTES = 5
 CHUNK_BYTES = 1 << 17  # that are coded at a time
+CORES = os.cpu_count() or 1
 
 Bytes = bytes | memoryview | Spool
 Section = bytes | memoryview | NDArray[Any]
@@ -51,10 +51,16 @@ class Reader:
 
     def section(self, count: int, what: str) -> Reader:
         """Return the next bytes unread, to be taken from later."""
-        section = copy(self)
+        section = self.again()
         self._skip(count, what)
         section._end = self._start
         return section
+
+    def again(self) -> Reader:
+        """Return a reader of what is left, which leaves this one as it is."""
+        reader = Reader.__new__(Reader)
+        reader._data, reader._start, reader._end = self._data, self._start, self._end
+        return reader
 
     def varint(self, what: str) -> int:
         """Return the next number."""
@@ -78,7 +84,7 @@ class Reader:
 def deflate(sections: Sequence[Section]) -> list[bytes]:
     """Huffman-code each section, with new tables wherever frequencies have changed; long ones on all cores."""
     chunks = [list(_chunks(section)) for section in sections]
-    threads = min(os.cpu_count() or 1, sum(len(section) for section in chunks))
+    threads = min(CORES, sum(len(section) for section in chunks))
     if threads < 2 or sum(map(len, sections)) < CHUNK_BYTES:
         return [b"".join(_deflate(*chunk) for chunk in section) for section in chunks]
     with ThreadPoolExecutor(threads) as pool:

@@ -34,7 +34,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
-from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,12 +128,12 @@ def read_vector(data: Reader, size: int, max_nonzeros: int | None = None) -> Ent
     def blocks(reader: Reader) -> Iterator[NDArray[np.float32]]:
         return read_blocks(reader, lengths, count, 2 if form & _BFLOAT16 else 4)
 
-    values = copy(reader)
+    values = reader.again()
     first = blocks(reader)
     if reader.left:
         raise DecodeError(f"{reader.left} bytes too many")
     if places is None:
-        return Blocks(size=size, read=lambda: _counted(blocks(copy(values)), 0, most))
+        return Blocks(size=size, read=lambda: _counted(blocks(values.again()), 0, most))
     return Entries(size=size, places=places, values=joined(_counted(first, count, most), count))
 
 
@@ -158,7 +157,7 @@ def _checked_body(data: Reader) -> Reader:
     if data.left <= _CHECKSUM_BYTES:
         raise DecodeError(f"{data.left} bytes, too short for a vector")
     body = data.section(data.left - _CHECKSUM_BYTES, "a vector")
-    rest, checksum = copy(body), 0
+    rest, checksum = body.again(), 0
     while rest.left:
         checksum = zlib.crc32(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"), checksum)
     if checksum != int.from_bytes(data.take(_CHECKSUM_BYTES, "a checksum"), "little"):

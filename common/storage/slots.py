@@ -3,8 +3,8 @@
 A crash in the middle of that leaves the newer one, which nobody has touched. To write where there is room already takes
 a fifth of what a new file takes that is put in the place of the old one: no name changes, and no size.
 
-A file is a header (when it was written, how long the rest is), and at byte 512 tensors in the format of safetensors.
-The header is written when the rest is on the disk: until then it speaks of what was there before.
+A file is a header (which writing it is, how long the rest is, and a checksum), and then tensors in the format of
+safetensors. Of two files that are whole, the one with the higher number counts.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +27,21 @@ from torch import Tensor
 from common.errors import UserError
 from common.storage.disk import writing
 
-HEADER = struct.Struct("<8sQQI")  # the magic, the number of the writing, the length of the rest, CRC-32 of these three
+HEADER = struct.Struct("<8sQQI4x")  # the magic, the number of the writing, the length of the rest, its CRC-32
 MAGIC = b"proxskip"
-BODY = 512  # where it begins: a header never shares a sector with it
 GROWTH = 1.25  # so that a body that grows a little does not make its file grow each time
 KINDS = {torch.float32: "F32", torch.float64: "F64", torch.uint8: "U8"}
 
 Saved = tuple[dict[str, Tensor], dict[str, str]]  # tensors, metadata
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What is in a file."""
+
+    number: int = 0  # of the writing; 0: none that is whole
+    size: int = 0  # of the file, in bytes
+    body: bytes = b""
 
 
 class Slots:
@@ -42,65 +50,59 @@ class Slots:
     def __init__(self, path: Path, what: str) -> None:
         self.files = [path.with_name(f"{path.name}.{place}") for place in range(2)]
         self._what = what
-        self._numbers: list[int] | None = None  # of the writings that are in the files; 0: none
+        self._slots: list[Slot] = []  # as they are now, without their bodies
 
     def write(
         self, tensors: Mapping[str, Tensor | None], metadata: dict[str, str], *, wait_for_disk: bool = True
     ) -> None:
         """Replace what is saved; without waiting for the disk it is only safe as long as the power does not fail."""
-        if self._numbers is None:
-            self._numbers = [_number(file) for file in self.files]
-        place = self._numbers.index(min(self._numbers))
-        number, file = max(self._numbers) + 1, self.files[place]
-        parts = _in_parts({name: tensor for name, tensor in tensors.items() if tensor is not None}, metadata)
-        size = sum(len(part) for part in parts)
-        self._numbers[place] = 0  # should this fail
-        with writing(file), _opened(file, BODY + size) as descriptor:
-            _write(descriptor, parts, BODY)
-            if wait_for_disk:
-                _sync(descriptor)
-            _write(descriptor, [_header(number, size)], 0)
-            if wait_for_disk:
-                _sync(descriptor)
-        self._numbers[place] = number
+        slots = self._slots or [_read(file) for file in self.files]
+        numbers = [slot.number for slot in slots]
+        place, number = numbers.index(min(numbers)), max(numbers) + 1
+        body = _in_parts({name: tensor for name, tensor in tensors.items() if tensor is not None}, metadata)
+        length = sum(len(part) for part in body)
+        parts = [memoryview(HEADER.pack(MAGIC, number, length, _checksum(body))), *body]
+        with writing(self.files[place]):
+            size = _write(self.files[place], parts, slots[place].size, wait_for_disk=wait_for_disk)
+        slots[place] = Slot(number, size)
+        self._slots = [replace(slot, body=b"") for slot in slots]
 
     def read(self) -> Saved | None:
         """Return what was saved last; None where nothing was."""
-        numbers = [_number(file) for file in self.files]
-        if not max(numbers):
-            if damaged := [file for file in self.files if file.exists() and file.stat().st_size]:
+        slots = [_read(file) for file in self.files]
+        newest = max(slots, key=lambda slot: slot.number)
+        if not newest.number:
+            if damaged := [file for file, slot in zip(self.files, slots, strict=True) if slot.size]:
                 raise UserError(f"{damaged[0]} is not {self._what}; move it away to start afresh")
             return None
-        file = self.files[numbers.index(max(numbers))]
+        file = self.files[slots.index(newest)]
         try:
-            data = file.read_bytes()
-            body = data[BODY : BODY + HEADER.unpack_from(data)[2]]
-            (length,) = struct.unpack_from("<Q", body)
-            return load(body), json.loads(body[8 : 8 + length]).get("__metadata__", {})
-        except (OSError, SafetensorError, ValueError, struct.error) as error:
+            (length,) = struct.unpack_from("<Q", newest.body)
+            return load(newest.body), json.loads(newest.body[8 : 8 + length]).get("__metadata__", {})
+        except (SafetensorError, ValueError, struct.error) as error:
             raise UserError(f"{file} is not {self._what}: {error}; move it away to start afresh") from None
 
 
-def _number(file: Path) -> int:
-    """Return the number of the writing in a file; 0 where there is none."""
+def _read(file: Path) -> Slot:
     try:
-        with file.open("rb") as opened:
-            data = opened.read(HEADER.size)
-            size = os.fstat(opened.fileno()).st_size
+        data = file.read_bytes()
     except FileNotFoundError:
-        return 0
+        return Slot()
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
     if len(data) < HEADER.size:
-        return 0
-    magic, number, length, checksum = HEADER.unpack(data)
-    is_whole = magic == MAGIC and zlib.crc32(data[:-4]) == checksum and BODY + length <= size
-    return int(number) if is_whole else 0
+        return Slot(size=len(data))
+    magic, number, length, checksum = HEADER.unpack_from(data)
+    body = data[HEADER.size : HEADER.size + length]
+    is_whole = magic == MAGIC and len(body) == length and zlib.crc32(body) == checksum
+    return Slot(number if is_whole else 0, len(data), body)
 
 
-def _header(number: int, size: int) -> memoryview:
-    data = HEADER.pack(MAGIC, number, size, 0)[:-4]
-    return memoryview(data + struct.pack("<I", zlib.crc32(data)))
+def _checksum(parts: list[memoryview]) -> int:
+    value = 0
+    for part in parts:
+        value = zlib.crc32(part, value)
+    return value
 
 
 def _in_parts(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> list[memoryview]:
@@ -123,21 +125,34 @@ def _array(tensor: Tensor) -> NDArray[np.uint8]:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-@contextmanager
-def _opened(file: Path, size: int) -> Iterator[int]:
-    """Open a file in which there is room for so many bytes."""
-    is_new = not file.exists()
-    if is_new:
+def _write(file: Path, parts: list[memoryview], size_before: int, *, wait_for_disk: bool) -> int:
+    """Write from the start of a file, and return its size."""
+    length = sum(len(part) for part in parts)
+    if not size_before:
         file.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        if os.fstat(descriptor).st_size < size:
-            _reserve(descriptor, int(GROWTH * size))
-        if is_new:
-            _sync_folder(file.parent)
-        yield descriptor
+        if size_before < length:
+            size_before = int(GROWTH * length)
+            _reserve(descriptor, size_before)
+            _sync_folder(file.parent)  # it may be new there
+        _write_all(descriptor, parts)
+        if wait_for_disk:
+            _sync(descriptor)
     finally:
         os.close(descriptor)
+    return size_before
+
+
+def _write_all(descriptor: int, parts: list[memoryview]) -> None:
+    start = 0
+    while parts:
+        written = os.pwritev(descriptor, parts, start)
+        start += written
+        while parts and written >= len(parts[0]):
+            written -= len(parts.pop(0))
+        if parts:
+            parts[0] = parts[0][written:]
 
 
 def _reserve(descriptor: int, size: int) -> None:
@@ -145,14 +160,6 @@ def _reserve(descriptor: int, size: int) -> None:
         os.posix_fallocate(descriptor, 0, size)
     else:
         os.truncate(descriptor, size)
-
-
-def _write(descriptor: int, parts: list[memoryview], start: int) -> None:
-    for part in parts:
-        rest = part.cast("B")
-        while rest:
-            written = os.pwrite(descriptor, rest, start)
-            rest, start = rest[written:], start + written
 
 
 def _sync(descriptor: int) -> None:
