@@ -17,7 +17,10 @@ keys_app = typer.Typer(no_args_is_help=True, help="This client's own key, which 
 app.add_typer(keys_app, name="keys")
 
 Target = Annotated[
-    str, typer.Argument(metavar="BUNDLE", help="join bundle, from the server's operator; SERVER:PORT with --insecure")
+    str,
+    typer.Argument(
+        metavar="BUNDLE", help="join bundle, or a folder of them with --partitions; SERVER:PORT with --insecure"
+    ),
 ]
 Name = Annotated[str | None, typer.Option(help="this client's name; client-I, or the host's, by default")]
 Partition = Annotated[str | None, typer.Option(metavar="I/N", help="which part of a public data set is ours, from 0")]

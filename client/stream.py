@@ -120,7 +120,7 @@ class Stream:
         payload, piece_bytes = hand.payload, self._pace.piece_bytes
         held = hand.held_there
         start = await asyncio.to_thread(place_to_go_on, payload, held) if held and held.bytes else 0
-        piece = await _read(payload, start, piece_bytes)
+        piece = payload[start : start + piece_bytes]
         answer = Answer(
             task=hand.id,
             reply=hand.reply,
@@ -134,7 +134,7 @@ class Stream:
         for place in range(start + len(piece), len(payload), piece_bytes):
             if not hand.is_wanted:
                 return
-            await self._write(FromClient(piece=await _read(payload, place, piece_bytes)))
+            await self._write(FromClient(piece=payload[place : place + piece_bytes]))
         hand.is_wanted = False  # unless we hear that it was lost
 
     async def _write(self, frame: FromClient) -> None:
@@ -147,8 +147,3 @@ class Stream:
 def begun(frame: TaskFrame) -> Hand:
     """Return the task that a frame begins."""
     return Hand(frame.task, frame.question, Incoming(frame.payload_bytes), time.monotonic())
-
-
-async def _read(payload: bytes | Spool, start: int, count: int) -> bytes:
-    place = slice(start, start + count)
-    return await asyncio.to_thread(payload.__getitem__, place) if isinstance(payload, Spool) else payload[place]

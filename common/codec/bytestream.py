@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from zlib_ng import zlib_ng
 
 from common.errors import DecodeError
 from common.storage.spool import Spool
@@ -106,9 +106,9 @@ def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
 
 def _deflate(chunk: Section, is_last: bool) -> bytes:
     # As nothing refers to what was before, streams that end at a byte are one stream when they are joined.
-    stream = zlib.compressobj(1, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, zlib.Z_HUFFMAN_ONLY)
+    stream = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_HUFFMAN_ONLY)
     (data,) = in_memory(chunk)
-    return stream.compress(data) + stream.flush(zlib.Z_FINISH if is_last else zlib.Z_FULL_FLUSH)
+    return stream.compress(data) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
 
 
 class Inflater:
@@ -116,7 +116,7 @@ class Inflater:
 
     def __init__(self, section: Reader) -> None:
         self._section = section
-        self._stream = zlib.decompressobj(-zlib.MAX_WBITS)
+        self._stream = zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
 
     def take(self, count: int, what: str) -> bytes:
         """Return the next bytes; fewer where the stream ends or breaks off."""
@@ -125,7 +125,7 @@ class Inflater:
             data = self._stream.unconsumed_tail or self._section.take(min(self._section.left, CHUNK_BYTES), what)
             try:
                 part = self._stream.decompress(data, count)
-            except zlib.error as error:
+            except zlib_ng.error as error:  # type: ignore[misc] # it is an exception
                 raise DecodeError(f"{what}: cannot be inflated: {error}") from None
             if not (part or data):
                 break

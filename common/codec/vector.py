@@ -32,7 +32,6 @@ the bits are 0 1, the low ones of place 2, and 1 0, as of 2 bits number 0 is set
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -40,6 +39,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from zlib_ng import zlib_ng
 
 from common.codec.bytestream import Bytes, Reader, Section, deflate, in_memory, size_bytes, varint
 from common.codec.places import WAYS, places_of, read_places
@@ -148,7 +148,7 @@ def _with_checksum(sections: Iterable[Section]) -> Iterator[bytes | memoryview]:
     checksum = 0
     for section in sections:
         for part in in_memory(section):
-            checksum = zlib.crc32(part, checksum)
+            checksum = zlib_ng.crc32(part, checksum)
             yield part
     yield checksum.to_bytes(_CHECKSUM_BYTES, "little")
 
@@ -159,7 +159,7 @@ def _checked_body(data: Reader) -> Reader:
     body = data.section(data.left - _CHECKSUM_BYTES, "a vector")
     rest, checksum = body.again(), 0
     while rest.left:
-        checksum = zlib.crc32(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"), checksum)
+        checksum = zlib_ng.crc32(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"), checksum)
     if checksum != int.from_bytes(data.take(_CHECKSUM_BYTES, "a checksum"), "little"):
         raise DecodeError("a checksum that is wrong: the bytes were damaged")
     return body

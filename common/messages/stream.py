@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
+
+from zlib_ng import zlib_ng
 
 from common.errors import MessageError
 from common.messages.messages_pb2 import Held
@@ -39,7 +40,7 @@ def checksum(payload: bytes | Spool, count: int) -> int:
     """Return the CRC-32 of the first bytes of a payload."""
     value = 0
     for place in range(0, count, PIECE_BYTES):
-        value = zlib.crc32(payload[place : min(place + PIECE_BYTES, count)], value)
+        value = zlib_ng.crc32(payload[place : min(place + PIECE_BYTES, count)], value)
     return value
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load
 from torch import Tensor
+from zlib_ng import zlib_ng
 
 from common.errors import UserError
 from common.storage.disk import writing
@@ -94,14 +94,14 @@ def _read(file: Path) -> Slot:
         return Slot(size=len(data))
     magic, number, length, checksum = HEADER.unpack_from(data)
     body = data[HEADER.size : HEADER.size + length]
-    is_whole = magic == MAGIC and len(body) == length and zlib.crc32(body) == checksum
+    is_whole = magic == MAGIC and len(body) == length and zlib_ng.crc32(body) == checksum
     return Slot(number if is_whole else 0, len(data), body)
 
 
 def _checksum(parts: list[memoryview]) -> int:
     value = 0
     for part in parts:
-        value = zlib.crc32(part, value)
+        value = zlib_ng.crc32(part, value)
     return value
 
 

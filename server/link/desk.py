@@ -98,7 +98,8 @@ class Desk:
             for stream, task in on_stream:
                 stream.offer(task)
 
-        self._in_loop(offer)
+        if on_stream:
+            self._in_loop(offer)
         return [str(task.id) for _, task in tasks]
 
     def take(self, message_ids: Iterable[str]) -> list[Task]:
@@ -119,26 +120,30 @@ class Desk:
     def forget(self, message_ids: Iterable[str]) -> None:
         """Wait for these no longer, and keep nothing of them."""
         with self._changed:
-            withdrawn = []
-            for one in message_ids:
-                task = self._spent.pop(one, None)
-                if task is None:
-                    continue
-                self._answered.pop(one, None)
-                if not task.is_counted:
-                    self._add_other_bytes(task.bytes_down, task.bytes_up)
-                seat = self._seats.get(task.message.metadata.dst_node_id)
-                if task.is_open and seat is not None:
-                    seat.tasks.pop(task.id, None)
-                    withdrawn.append((seat.stream, task))
-                task.is_open = False
+            withdrawn = [self._forgotten(one) for one in message_ids]
+        on_stream = [one for one in withdrawn if one is not None]
 
         def withdraw() -> None:
-            for stream, task in withdrawn:
-                if stream is not None:
-                    stream.withdraw(task)
+            for stream, task in on_stream:
+                stream.withdraw(task)
 
-        self._in_loop(withdraw)
+        if on_stream:
+            self._in_loop(withdraw)
+
+    def _forgotten(self, message_id: str) -> tuple[Stream, Task] | None:
+        """Drop a task; return it with the stream on which it was still waited for."""
+        task = self._spent.pop(message_id, None)
+        if task is None:
+            return None
+        self._answered.pop(message_id, None)
+        if not task.is_counted:
+            self._add_other_bytes(task.bytes_down, task.bytes_up)
+        seat = self._seats.get(task.message.metadata.dst_node_id)
+        was_open, task.is_open = task.is_open, False
+        if not was_open or seat is None:
+            return None
+        seat.tasks.pop(task.id, None)
+        return None if seat.stream is None else (seat.stream, task)
 
     def spent_on(self, message_id: str) -> Task | None:
         """Return a task that nobody has forgotten yet, answered or not, with what it took; the caller counts that."""

@@ -14,7 +14,7 @@ from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORG
 from common.messages.messages_pb2 import Answer, Cancel, Failure, FromClient, FromServer, Held, Progress, Refused
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import PREFIX_BYTES, Incoming, place_to_go_on
-from common.storage.spool import PIECE_BYTES, Spool, SpoolError
+from common.storage.spool import PIECE_BYTES, SpoolError
 from server.link.desk import Desk, Seat, Task
 
 SMALLEST_PIECE_BYTES = 1_000  # but for the last one: who sends less keeps the server busy with nothing
@@ -104,12 +104,12 @@ class LinkStream:
         frame = TaskFrame(task=task.id, question=task.question, payload_bytes=len(payload), offset=start)
         if task.incoming is not None:
             frame.held.CopyFrom(await asyncio.to_thread(task.incoming.held, task.id))
-        frame.piece = await _read(payload, start)
+        frame.piece = payload[start : start + PIECE_BYTES]
         await self._write(FromServer(task=frame), task)
         for place in range(start + PIECE_BYTES, len(payload), PIECE_BYTES):
             if not task.is_open:  # the rest is of no use; the client hears of it by Cancel
                 return
-            await self._write(FromServer(piece=await _read(payload, place)), task)
+            await self._write(FromServer(piece=payload[place : place + PIECE_BYTES]), task)
 
     async def _write(self, frame: FromServer, task: Task | None = None) -> None:
         data = frame.SerializeToString()
@@ -225,8 +225,3 @@ class LinkStream:
             raise ViolationError(f"more than {MOST_PROGRESS_A_SECOND} frames of progress per second")
         if progress.task in seat.tasks:
             seat.progress = progress
-
-
-async def _read(payload: bytes | Spool, start: int) -> bytes:
-    place = slice(start, start + PIECE_BYTES)
-    return await asyncio.to_thread(payload.__getitem__, place) if isinstance(payload, Spool) else payload[place]

@@ -32,7 +32,7 @@ from strategies.flower.meter import Meter
 from strategies.flower.roster import Roster, short
 from strategies.flower.terms import Terms
 
-RETURN_SECONDS = 60.0  # a client that lost the server tries again in less
+GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
 FORGOT = "has lost its control variate"
 
 Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
@@ -67,7 +67,7 @@ class Membership:
     def gather(self, grid: Grid, *, resumed: bool) -> None:
         """Wait for all clients before the first round; most are on their way back to a run that goes on."""
         if resumed:
-            self.roster.gather(grid, len(self.ledger.counted), self._minimum, RETURN_SECONDS)
+            self.roster.gather(grid, len(self.ledger.counted), self._minimum, GATHERING_SECONDS)
         else:
             self.roster.gather(grid, self._clients)
 
