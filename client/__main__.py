@@ -19,7 +19,7 @@ app.add_typer(keys_app, name="keys")
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="BUNDLE", help="join bundle, or a folder of them with --partitions; SERVER:PORT with --insecure"
+        metavar="BUNDLE", help="join bundle (with --partitions a folder of them); SERVER:PORT with --insecure"
     ),
 ]
 Name = Annotated[str | None, typer.Option(help="this client's name; client-I, or the host's, by default")]

@@ -279,7 +279,7 @@ def test_a_ledger_keeps_what_members_have_not_settled() -> None:
 
 def test_a_run_goes_on_without_a_client_that_was_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a restart of the server nobody waits for it for ever, and the sum stays zero."""
-    monkeypatch.setattr("strategies.flower.membership.RETURN_SECONDS", 0.2)
+    monkeypatch.setattr("strategies.flower.membership.GATHERING_SECONDS", 0.2)
 
     def crash(_: Trial) -> None:
         raise CrashError

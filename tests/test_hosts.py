@@ -21,12 +21,40 @@ BROKEN_KILOBITS_A_SECOND = 16  # so that an upload takes half a second, and can 
 BEGUN_BYTES = 200  # of an upload of some 2 kB
 CUT_SECONDS = 20.0
 AROUND_BYTES = 50_000  # joining, handshakes, audits and signs of life
+MESSAGE_BYTES, WIRE_BYTES = 150, 400  # that may be around a payload: in its frame, and on the wire
 
 
 def start(net: Network, host: int, log: Path, stack: ExitStack, *command: str) -> subprocess.Popen[bytes]:
     with log.open("ab") as file:
         process = subprocess.Popen([*net.on(host), sys.executable, "-m", *command], stdout=file, stderr=file)
     return stack.enter_context(leaving(process, 20))
+
+
+@needs_namespaces
+def test_what_crosses_a_wire_is_little_more_than_the_payload(tmp_path: Path) -> None:
+    """All that TCP, TLS and HTTP/2 put around it, and what goes the other way to confirm it, is counted."""
+    keys, rounds = tmp_path / "keys", tmp_path / "run" / "rounds.jsonl"
+    with network(3) as net, ExitStack() as stack:
+        for command in (["init", str(keys), "--host", net.address(0)], ["add", "a", "b", "--keys", str(keys)]):
+            subprocess.run([sys.executable, "-m", "server", "keys", *command], check=True, capture_output=True)
+        options = ("--clients", "2", "--keys", str(keys), "--output", str(rounds.parent))
+        server = start(net, 0, tmp_path / "server.log", stack, "server", "run", "digits", *options)
+        for index, name in enumerate("ab"):
+            own = (str(keys / "bundles" / f"{name}.join"), "--partition", f"{index}/2", "--state", str(tmp_path / name))
+            start(net, index + 1, tmp_path / "log", stack, "client", "join", *own)
+        wait_until(lambda: lines_in(rounds) >= 10)
+        before, first = net.bytes_of(1), lines_in(rounds)
+        wait_until(lambda: lines_in(rounds) >= 90)
+        after, last = net.bytes_of(1), lines_in(rounds)
+        assert server.wait(60) == 0
+    clients = dict(RunFolder(rounds.parent).clients())
+    traffic = [clients[number]["a"] for number in range(first + 1, last + 1)]
+    down = [(one.payload_bytes_down or 0, one.message_bytes_down or 0) for one in traffic]
+    up = [(one.payload_bytes_up or 0, one.message_bytes_up or 0) for one in traffic]
+    for crossed, counted in ((after[0] - before[0], down), (after[1] - before[1], up)):
+        assert all(payload < message <= payload + MESSAGE_BYTES for payload, message in counted)
+        around = crossed - sum(payload for payload, _ in counted)
+        assert around <= WIRE_BYTES * (len(counted) + 1), around / len(counted)  # one may be half done
 
 
 @pytest.mark.slow
