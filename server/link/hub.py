@@ -22,6 +22,7 @@ from server.link.grid import LinkGrid
 from server.link.service import Service
 
 SECONDS_BETWEEN_LOOKS = 2.0  # at the folder of keys
+SECONDS_AFTER_TROUBLE = 60.0
 GOODBYE_SECONDS = 1.0
 MOST_STREAMS_OF_A_CONNECTION = 1_100  # in the clear, where a process may hold a thousand clients for a trial
 MOST_STREAMS_OF_A_CERTIFICATE = 4  # it has one name, and a name has one stream
@@ -33,6 +34,7 @@ class Hub:
     def __init__(self, listen: str, keys: Keys | None = None, say: Say = print) -> None:
         self.address = listen
         self._keys = keys
+        self._say = say
         self._desk = Desk(self._in_loop)
         self._admission = Admission(keys, say)
         self._service = Service(self._desk, self._admission, say)
@@ -102,8 +104,12 @@ class Hub:
         """Put out who is revoked, within seconds."""
         while self._keys is not None:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            for name in await asyncio.to_thread(self._admission.update):
-                self._service.put_out(name, f"the key of {name} was revoked")
+            try:
+                for name in await asyncio.to_thread(self._admission.update):
+                    self._service.put_out(name, f"the key of {name} was revoked")
+            except Exception as error:  # whatever it is: who is revoked later must be put out too
+                self._say(f"cannot look after the keys: {error!r}")
+                await asyncio.sleep(SECONDS_AFTER_TROUBLE)
 
     def _options(self) -> list[tuple[str, int]]:
         streams = MOST_STREAMS_OF_A_CONNECTION if self._keys is None else MOST_STREAMS_OF_A_CERTIFICATE
