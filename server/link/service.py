@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Mapping
+from contextlib import suppress
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -27,9 +27,8 @@ REFUSE_SECONDS = 2.0  # in which a client reads why it is refused, or does not h
 PENALTY_SECONDS = 10.0  # for which a client that broke the rules stays out
 SECONDS_BETWEEN_WORDS = 60.0  # that are said of one peer
 MOST_STREAMS_A_MINUTE = 60  # of a client, whose link may break time and again
-MOST_STREAMS_OF_A_PEER = 2_048  # that have not said Hello yet
-MOST_STREAMS_OF_A_CERTIFICATE = 16  # as its name has one, and connections that broke are not noticed at once
-MOST_CLIENTS = 10_000  # in the clear, where anybody can be so many; else there are as many as certificates
+MOST_STREAMS_OF_A_PEER = 4_096  # in the clear, where a machine may hold thousands of clients for a trial
+MOST_STREAMS_OF_A_CERTIFICATE = 32  # its name has one, but those on connections that broke are not gone at once
 NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
 SOFTWARE = f"{APP_NAME} {APP_VERSION}"
 
@@ -42,7 +41,7 @@ class Service(grpc.GenericRpcHandler):
         self._admission = admission
         self._say = say
         self._news = NO_RUN  # what a client is told when it joins
-        self._strangers: Counter[Hashable] = Counter()  # streams that have not said Hello, by peer or by certificate
+        self._open: Counter[Hashable] = Counter()  # streams, by certificate or by peer
         self._words = Limit(1, SECONDS_BETWEEN_WORDS)  # by peer
         self._penalties = Limit(1, PENALTY_SECONDS)  # by name
         self._streams_begun = Limit(MOST_STREAMS_A_MINUTE, 60.0)  # by name
@@ -76,8 +75,11 @@ class Service(grpc.GenericRpcHandler):
 
     async def _work(self, _: object, context: grpc.aio.ServicerContext) -> None:
         peer = context.peer().rpartition(":")[0]  # without its port
+        if not self._has_place(peer, context):
+            self._say_of(peer, f"too many streams of a client at {peer}")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one client")
         try:
-            hello = await self._greeting(peer, context)
+            hello = await self._greeting(context)
             await self._serve(hello, context)
         except NotLetInError as error:
             self._say_of(peer, f"refused a client at {peer}: {error}", hello.name)
@@ -93,12 +95,11 @@ class Service(grpc.GenericRpcHandler):
         except Exception as error:  # a fault of ours, which gRPC would print whole, each time
             self._say_of(peer, f"something went wrong with a client at {peer}: {error!r}")
 
-    async def _greeting(self, peer: str, context: grpc.aio.ServicerContext) -> Hello:
-        with self._as_stranger(peer, context.auth_context()):
-            try:
-                data = await asyncio.wait_for(context.read(), HELLO_SECONDS)
-            except TimeoutError:
-                raise ViolationError("it said nothing") from None
+    async def _greeting(self, context: grpc.aio.ServicerContext) -> Hello:
+        try:
+            data = await asyncio.wait_for(context.read(), HELLO_SECONDS)
+        except TimeoutError:
+            raise ViolationError("it said nothing") from None
         if data is grpc.aio.EOF:
             raise ViolationError("it left without a word")
         self._desk.count(None, up=len(data) + PREFIX_BYTES)
@@ -149,26 +150,24 @@ class Service(grpc.GenericRpcHandler):
         if not self._streams_begun.allows(name):
             raise BusyError(f"{name} came more than {MOST_STREAMS_A_MINUTE} times in a minute")
         seat = self._desk.seat_of(name)
-        if seat is None and len(self._streams) >= MOST_CLIENTS:
-            raise BusyError(f"there are {MOST_CLIENTS} clients already")
         if seat is not None and seat.stream is not None and seat.identity != hello.identity:
             raise BusyError(f"another client is called {name} already; choose another --name, or end that one")
 
-    @contextmanager
-    def _as_stranger(self, peer: str, proofs: Mapping[str, object]) -> Iterator[None]:
-        certificate = str(proofs.get(CERTIFICATE, ""))
-        who, most = (
-            (hash(certificate), MOST_STREAMS_OF_A_CERTIFICATE) if certificate else (peer, MOST_STREAMS_OF_A_PEER)
-        )
-        if self._strangers[who] >= most:
-            raise BusyError("too many streams of one peer that say nothing")
-        self._strangers[who] += 1
-        try:
-            yield
-        finally:
-            self._strangers[who] -= 1
-            if not self._strangers[who]:
-                del self._strangers[who]
+    def _has_place(self, peer: str, context: grpc.aio.ServicerContext) -> bool:
+        """Count a stream until gRPC has done with it, which who does not read puts off; say if it is one too many."""
+        certificate = context.auth_context().get(CERTIFICATE)
+        who = peer if certificate is None else hash(str(certificate))
+        if self._open[who] >= (MOST_STREAMS_OF_A_PEER if certificate is None else MOST_STREAMS_OF_A_CERTIFICATE):
+            return False
+        self._open[who] += 1
+
+        def note_its_end(_: object) -> None:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+        context.add_done_callback(note_its_end)
+        return True
 
     def _say_of(self, peer: str, text: str, client: str = "") -> None:
         """Say something of a peer, unless something was said of it a moment ago."""
