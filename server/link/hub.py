@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import grpc
 
@@ -17,12 +17,14 @@ from common.program.descriptors import most_connections
 from common.say import Say
 from server.keys.folder import Keys
 from server.link.admission import Admission, credentials_of
+from server.link.crowd import Crowd
 from server.link.desk import Desk
 from server.link.grid import LinkGrid
 from server.link.service import Service
 
 SECONDS_BETWEEN_LOOKS = 2.0  # at the folder of keys
 SECONDS_AFTER_TROUBLE = 60.0
+SECONDS_BETWEEN_COUNTS = 1.0  # of connections
 GOODBYE_SECONDS = 1.0
 MOST_STREAMS_OF_A_CONNECTION = 1_100  # in the clear, where a process may hold a thousand clients for a trial
 MOST_STREAMS_OF_A_CERTIFICATE = 4  # it has one name, and a name has one stream
@@ -94,9 +96,10 @@ class Hub:
         self.address = f"{self.address.rpartition(':')[0]}:{port}"
         await server.start()
         self._is_up.set()
-        watch = asyncio.create_task(self._watch_keys())
+        watches = [asyncio.create_task(one) for one in (self._watch_keys(), self._watch_crowd(port))]
         await self._over.wait()
-        watch.cancel()
+        for one in watches:
+            one.cancel()
         await self._service.close(GOODBYE_SECONDS)
         await server.stop(GOODBYE_SECONDS)
 
@@ -111,13 +114,21 @@ class Hub:
                 self._say(f"cannot look after the keys: {error!r}")
                 await asyncio.sleep(SECONDS_AFTER_TROUBLE)
 
+    async def _watch_crowd(self, port: int) -> None:
+        """Keep one peer from taking all connections that there are."""
+        crowd = Crowd(port, most_connections() // 2)
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_COUNTS)
+            with suppress(OSError):
+                self._service.say_of_crowd(await asyncio.to_thread(crowd.thin_out))
+
     def _options(self) -> list[tuple[str, int]]:
         streams = MOST_STREAMS_OF_A_CONNECTION if self._keys is None else MOST_STREAMS_OF_A_CERTIFICATE
         return [
             *STREAM_OPTIONS,
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", streams),
-            # What strangers can hold: a handshake and a connection without a stream for a while, and not all descriptors.
+            # What strangers can hold: a handshake, and a connection without a stream, for a while; not all descriptors.
             ("grpc.server_handshake_timeout_ms", 10_000),
             ("grpc.max_connection_idle_ms", 30_000),
             ("grpc.max_allowed_incoming_connections", most_connections()),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections.abc import Hashable
 
 MOST_REMEMBERED = 10_000  # so that nobody fills the memory by knocking under ever new names
 SECONDS_BETWEEN_CLEANINGS = 1.0
+HOUSEHOLD_BITS = 64  # of an address of IPv6: whoever has one has all that begin alike
 
 
 class Limit:
@@ -39,3 +41,14 @@ class Limit:
             self._next_cleaning = now + SECONDS_BETWEEN_CLEANINGS
             self._passed = {key: one for key, one in self._passed.items() if one[0] > now}
         return len(self._passed) < MOST_REMEMBERED
+
+
+def peer_of(address: str) -> str:
+    """Return whose an address is."""
+    try:
+        ip = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:  # a name, or nothing
+        return address
+    if isinstance(ip, ipaddress.IPv6Address):
+        return str(ip.ipv4_mapped or ipaddress.ip_network((ip, HOUSEHOLD_BITS), strict=False))
+    return str(ip)

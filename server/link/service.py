@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from contextlib import suppress
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -18,12 +19,11 @@ from common.messages.stream import METHOD, PREFIX_BYTES
 from common.say import Event, Say
 from server.link.admission import CERTIFICATE, Admission, NotLetInError
 from server.link.desk import Desk
-from server.link.limits import Limit
+from server.link.limits import Limit, peer_of
 from server.link.stream import LinkStream, ViolationError
 
 HELLO_SECONDS = 10.0
 LARGEST_HELLO_BYTES = 4_096
-REFUSE_SECONDS = 2.0  # in which a client reads why it is refused, or does not hear of it
 PENALTY_SECONDS = 10.0  # for which a client that broke the rules stays out
 SECONDS_BETWEEN_WORDS = 60.0  # that are said of one peer
 MOST_STREAMS_A_MINUTE = 60  # of a client, whose link may break time and again
@@ -65,6 +65,11 @@ class Service(grpc.GenericRpcHandler):
                 seat.stream.end(Refused(reason=why, final=True))
             self._desk.give_up(seat, seat.stream, why)
 
+    def say_of_crowd(self, peers: Iterable[str]) -> None:
+        """Tell of peers that had too many connections."""
+        for peer in peers:
+            self._say_of(peer, f"too many connections of {peer}: the newest were ended")
+
     async def close(self, seconds: float) -> None:
         """End all streams when what is on its way to them has gone."""
         for stream in self._streams:
@@ -74,7 +79,7 @@ class Service(grpc.GenericRpcHandler):
             await asyncio.sleep(0.01)
 
     async def _work(self, _: object, context: grpc.aio.ServicerContext) -> None:
-        peer = context.peer().rpartition(":")[0]  # without its port
+        peer = _peer(context)
         if not self._has_place(peer, context):
             self._say_of(peer, f"too many streams of a client at {peer}")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one client")
@@ -134,6 +139,7 @@ class Service(grpc.GenericRpcHandler):
         finally:
             self._streams.discard(stream)
             self._desk.lose(seat, stream)
+            await stream.settled()
 
     def _check(self, hello: Hello, proofs: Mapping[str, object]) -> None:
         name = hello.name
@@ -177,9 +183,14 @@ class Service(grpc.GenericRpcHandler):
     async def _refuse(self, context: grpc.aio.ServicerContext, refused: Refused) -> None:
         data = FromServer(refused=refused).SerializeToString()
         self._desk.count(None, down=len(data) + PREFIX_BYTES)
-        with suppress(grpc.aio.BaseError, TimeoutError):  # it has gone, or does not read
-            async with asyncio.timeout(REFUSE_SECONDS):
-                await context.write(data)
+        with suppress(grpc.aio.BaseError):  # it has gone
+            await context.write(data)  # for as long as it takes: it counts among the streams of its peer
+
+
+def _peer(context: grpc.aio.ServicerContext) -> str:
+    """Return who is at the other end, of what gRPC writes as ipv4:192.0.2.1:50000 or ipv6:%5B2001:db8::1%5D:50000."""
+    address = unquote(context.peer()).partition(":")[2].rpartition(":")[0]
+    return peer_of(address.strip("[]"))
 
 
 class BusyError(Exception):

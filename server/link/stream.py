@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -15,6 +16,7 @@ from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORG
 from common.messages.messages_pb2 import Answer, Cancel, Failure, FromClient, FromServer, Held, Progress, Refused
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import PREFIX_BYTES, Incoming, place_to_go_on
+from common.say import Event
 from common.storage.spool import PIECE_BYTES, Spool, SpoolError
 from server.link.desk import Desk, Seat, Task
 
@@ -25,7 +27,6 @@ MOST_IN_LINE = 200  # that a client leaves unread
 MOST_UNASKED = 20  # answers beyond one for each task: to those that a stream before this one brought
 STALL_SECONDS = 300.0  # for which a client may leave one frame unread; on a thin link a piece takes minutes
 END_SECONDS = 2.0  # in which a client is told why its stream ends
-UNREAD = "it does not read what it is sent"
 CODES = {
     Failure.FAILED: CLIENT_FAILED,
     Failure.CANNOT_NOW: CLIENT_CANNOT_NOW,
@@ -57,6 +58,9 @@ class LinkStream:
         self._outbox: asyncio.Queue[Task | FromServer | None] = asyncio.Queue()
         self._is_ending = asyncio.Event()
         self._is_stuck = False
+        self._is_over = False  # whatever is in line
+        self._writing: asyncio.Task[None] | None = None
+        self._writing_since = math.inf  # when the frame was begun that gRPC has not taken yet
         self._arrival = Arrival(None, 0, 0, 0.0)
         self._answers_due = MOST_UNASKED
         self._progress_frames = 0
@@ -92,26 +96,39 @@ class LinkStream:
     async def talk(self, seat: Seat) -> bool:
         """Read and write until the stream ends; say whether the client took leave."""
         reading = asyncio.create_task(self._read_all(seat))
-        writing = asyncio.create_task(self._write_all())
+        writing = self._writing = asyncio.create_task(self._write_all())
         ending = asyncio.create_task(self._is_ending.wait())
         try:
-            await asyncio.wait({reading, writing, ending}, return_when=asyncio.FIRST_COMPLETED)
+            done: set[asyncio.Task[Any]] = set()
+            while not (done or self._is_stuck):
+                done, _ = await asyncio.wait(
+                    {reading, writing, ending}, timeout=STALL_SECONDS / 5, return_when=asyncio.FIRST_COMPLETED
+                )
+                self._is_stuck |= time.monotonic() - self._writing_since > STALL_SECONDS
             if self._is_stuck:
-                raise ViolationError(UNREAD)
+                raise ViolationError("it does not read what it is sent")
             if reading.done():
                 return reading.result()
-            reading.cancel()
             await asyncio.wait({writing}, timeout=END_SECONDS)
             if writing.done():
                 writing.result()
             return False
         finally:
-            for one in (reading, writing, ending):
-                one.cancel()
-            await asyncio.gather(reading, writing, ending, return_exceptions=True)
+            self._is_over = True
+            self._is_ending.set()
+            if self._writing_since == math.inf:
+                writing.cancel()
+            reading.cancel()
+            ending.cancel()
+            await asyncio.gather(reading, ending, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Return when gRPC has got rid of the last frame: who does not read can put that off as long as it is there."""
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
 
     async def _write_all(self) -> None:
-        while (item := await self._outbox.get()) is not None:
+        while not self._is_over and (item := await self._outbox.get()) is not None:
             if not isinstance(item, Task):
                 await self._write(item)
             elif not self._is_ending.is_set():
@@ -136,11 +153,9 @@ class LinkStream:
     async def _write(self, frame: FromServer, task: Task | None = None) -> None:
         data = frame.SerializeToString()
         self._desk.count(task, down=len(data) + PREFIX_BYTES)
-        try:
-            async with asyncio.timeout(STALL_SECONDS):
-                await self._context.write(data)
-        except TimeoutError:
-            raise ViolationError(UNREAD) from None
+        self._writing_since = time.monotonic()
+        await self._context.write(data)
+        self._writing_since = math.inf
 
     # What the client has to say.
 
@@ -179,7 +194,7 @@ class LinkStream:
                 self.say(FromServer(cancel=Cancel(task=answer.task)))
         elif answer.HasField("failure"):
             code = CODES.get(answer.failure.code, CLIENT_FAILED)
-            self._desk.close(seat, task, (code, answer.failure.reason))
+            self._desk.close(seat, task, (code, Event.of(answer.failure.reason)))
         else:
             task.reply = answer.reply
             task.seconds["download"] = answer.download_seconds
