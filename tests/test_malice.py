@@ -6,27 +6,28 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
-from flwr.proto.message_pb2 import ObjectTree
+from flwr.app import RecordDict
 
 from client.link import Link
-from client.node import Connection, NodeStoppedError
 from common.codec.payload import encode_upload
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
+from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.messages.messages import Introduction, Report, pack_introduction, pack_report
+from common.messages.messages_pb2 import Question, Task
 from common.program.bundle import Bundle
 from common.rounds.records import PeakMemory
 from common.rounds.state import Upload
 from server.keys.folder import Keys
+from server.link import service
 from server.link.hub import Hub
 from strategies.flower.terms import Terms
 from tests.harness.memory import messages_in_memory
 from tests.harness.processes import client_process, deploy
+from tests.harness.raw_stream import RawStream
 from tests.harness.witness import Witness
 
 NAME = "client-2"
@@ -41,11 +42,7 @@ def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
 
 def payload(data: bytes, number: int) -> RecordDict:
     """Return a report with these bytes as its payload."""
-    array = Array(dtype="uint8", shape=(len(data),), stype="proxskip", data=data)
-    config = ConfigRecord(
-        {"client": NAME, "round": number, "seconds": 0.1, "peak-memory-mb": 1.0, "peak-vram-mb": -1.0}
-    )
-    return RecordDict({"vectors": ArrayRecord({"payload": array}), "proxskip": config})
+    return content_of(head_of(report(number, sparse())), arrays_of(data))
 
 
 def sparse(value: float = 0.5, size: int = SIZE, kept: int = KEPT) -> torch.Tensor:
@@ -55,10 +52,7 @@ def sparse(value: float = 0.5, size: int = SIZE, kept: int = KEPT) -> torch.Tens
 
 
 def damaged(number: int) -> RecordDict:
-    content = report(number, sparse())
-    record = content["vectors"]
-    assert isinstance(record, ArrayRecord)
-    data = bytearray(record["payload"].data)
+    data = bytearray(payload_of(report(number, sparse()))[:])
     data[-7] ^= 1
     return payload(bytes(data), number)
 
@@ -70,64 +64,69 @@ TRICKS: dict[str, Callable[[int], RecordDict]] = {
     "for round 1": lambda _: report(1, sparse()),
     "66 values where at most 65": lambda number: report(number, sparse(kept=KEPT + 1)),
     "'client-0' for round": lambda number: report(number, sparse(), client="client-0"),
-    "without 'proxskip'": lambda _: RecordDict(),
+    "a reply that is nothing where a report was expected": lambda _: content_of(b""),
+    "bytes that are no Reply": lambda _: content_of(b"\xff"),
     "lengths add up": lambda number: payload(np.random.default_rng(1).bytes(1000), number),
-    "a reply of 100000 bytes where at most": lambda number: payload(bytes(100_000), number),
     "checksum": damaged,
     "norm is beyond 100": lambda number: report(number, sparse(1e6)),
     "an upload of 'xxxx": lambda number: report(number, sparse(), client="x" * 10_000),
+    # The last, as it is cut off for it:
+    "a reply of 100000 bytes where at most": lambda number: payload(bytes(100_000), number),
 }
 
 
 class Mallory:
-    """Speaks raw gRPC; does one bad thing a round."""
+    """Speaks raw frames; does one bad thing a round, and comes again when it is cut off."""
 
     def __init__(self, address: str, bundle: Path, tricks: list[Trick]) -> None:
-        self.connection = Connection(Link.of_bundle(Bundle.read(bundle), address))
+        self._link = Link.of_bundle(Bundle.read(bundle), address)
         self._tricks = tricks
+        self._leaving = threading.Event()
+        self._stream: RawStream | None = None
+        self._thread = threading.Thread(target=self._serve)
+        self.told: list[str] = []  # why it was refused
         self.failure: BaseException | None = None
 
-    def serve(self) -> None:
+    def __enter__(self) -> Mallory:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._leaving.set()
+        if self._stream is not None:
+            self._stream.call.cancel()
+        self._thread.join(20)
+        if self.failure is not None:
+            raise self.failure
+
+    def _serve(self) -> None:
         try:
-            self.connection.open()
-            while True:
-                pulled = self.connection.pull()
-                if pulled is not None:
-                    self._reply(*pulled)
-        except NodeStoppedError:
-            pass
+            while not self._leaving.wait(0.1):
+                with RawStream(self._link) as self._stream:
+                    self._converse(self._stream.hello(NAME))
         except BaseException as error:
             self.failure = error
 
-    def _reply(self, message: Message, tree: ObjectTree) -> None:
-        if tree.object_id:  # the question who it is, where that came before its first pull
-            message = self.connection.content(message, tree)
-            self.connection.push_objects(Message(self._answer(message), reply_to=message), 0.1)
-        else:
-            message = self.connection.pieces(message)
-            self.connection.push_whole(Message(self._answer(message), reply_to=message), 0.1)
+    def _converse(self, stream: RawStream) -> None:
+        while (frame := stream.hear()) is not None:
+            if frame.HasField("task"):
+                content = self._answer(frame.task)
+                stream.answer(frame.task.task, head_of(content), payload_of(content)[:])
+            elif frame.HasField("refused"):
+                self.told.append(frame.refused.reason)
 
-    def _answer(self, message: Message) -> RecordDict:
-        if message.metadata.message_type != MessageType.TRAIN:
-            return pack_introduction(Introduction(client=NAME, identity="m"))
-        config = message.content["proxskip"]
-        assert isinstance(config, ConfigRecord)
-        assert isinstance(config["round"], int)
-        self._answer_a_stranger(message)
-        return self._tricks[(config["round"] - 1) % len(self._tricks)](config["round"])
-
-    def _answer_a_stranger(self, message: Message) -> None:
-        """Answer a message that nobody sent, as if it were of another run."""
-        stranger = Message(report(1, sparse()), reply_to=message)
-        stranger.metadata.__dict__["_reply_to_message_id"] = "0" * 32
-        with pytest.raises(grpc.RpcError) as refused:
-            self.connection.push_whole(stranger, 0.1)
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    def _answer(self, task: Task) -> RecordDict:
+        question = Question.FromString(task.question)
+        if not question.HasField("train"):
+            return pack_introduction(Introduction(client=NAME, identity=f"of {NAME}"))
+        number = question.train.plan.round
+        return self._tricks[(number - 1) % len(self._tricks)](number)
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
     """A server and two honest clients; the third key is Mallory's."""
+    monkeypatch.setattr(service, "PENALTY_SECONDS", 0.5)
     keys = Keys.init(tmp_path / "keys", ["127.0.0.1"], 9092)
     bundles = [keys.add(f"client-{index}") for index in range(3)]
     with Hub("127.0.0.1:0", keys) as hub:
@@ -143,19 +142,10 @@ def bundle_of(folder: Path) -> Path:
     return folder / "keys" / "bundles" / f"{NAME}.join"
 
 
-def run_with(hub: Hub, bundle: Path, tricks: list[Trick], rounds: int) -> Witness:
-    mallory = Mallory(hub.address, bundle, tricks)
-    thread = threading.Thread(target=mallory.serve)
-    thread.start()
-    try:
-        run = deploy(hub, experiment_of(rounds), Terms(minimum_clients=2, deadline_seconds=60, largest_norm=100.0))
-    finally:
-        mallory.connection.cancel()
-        thread.join(20)
-        mallory.connection.close()
-    if mallory.failure is not None:
-        raise mallory.failure
-    return run
+def run_with(hub: Hub, bundle: Path, tricks: list[Trick], rounds: int) -> tuple[Witness, Mallory]:
+    terms = Terms(minimum_clients=2, deadline_seconds=60, largest_norm=100.0)
+    with Mallory(hub.address, bundle, tricks) as mallory:
+        return deploy(hub, experiment_of(rounds), terms), mallory
 
 
 def experiment_of(rounds: int) -> Experiment:
@@ -163,7 +153,7 @@ def experiment_of(rounds: int) -> Experiment:
 
 
 def test_whatever_it_sends_the_others_are_averaged_without_it(hub: Hub, tmp_path: Path) -> None:
-    run = run_with(hub, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
+    run, mallory = run_with(hub, bundle_of(tmp_path), list(TRICKS.values()), len(TRICKS))
     assert run.counted == [2] * len(TRICKS)
     for record, reason in zip(run.records, TRICKS, strict=True):
         ((why, missing),) = record.clients_missing.items()
@@ -171,6 +161,15 @@ def test_whatever_it_sends_the_others_are_averaged_without_it(hub: Hub, tmp_path
         assert reason in why
         assert len(why) <= 301
     assert run.model.isfinite().all()
+    assert len(mallory.told) <= 2, "it is told why, and then to wait"
+    assert all("a reply of 100000 bytes" in why or "stays out for" in why for why in mallory.told)
+
+
+def test_who_was_cut_off_may_come_again_and_is_asked_again(hub: Hub, tmp_path: Path) -> None:
+    """It takes a moment: the others do not wait for it, so there are rounds that it does not see."""
+    run, mallory = run_with(hub, bundle_of(tmp_path), [list(TRICKS.values())[-1]], 200)
+    assert run.counted == [2] * 200
+    assert sum("a reply of 100000 bytes" in why for why in mallory.told) >= 2
 
 
 def test_the_server_keeps_nothing_of_what_it_refuses(hub: Hub, tmp_path: Path) -> None:

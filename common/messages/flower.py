@@ -38,8 +38,8 @@ def set_message_id(message: Message, message_id: str) -> None:
 
 def quiet_flower() -> None:
     """Keep Flower and gRPC from telling the world about themselves, and our users what is not their business."""
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     os.environ.setdefault("FLWR_LOG_LEVEL", "ERROR")  # for a Flower that is imported later
     logging.getLogger("flwr").setLevel(logging.ERROR)
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # else a traceback for each peer that goes at a bad moment

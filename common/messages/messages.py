@@ -224,8 +224,8 @@ def pack_introduction(introduction: Introduction) -> RecordDict:
 def unpack_introduction(content: RecordDict) -> Introduction:
     """Read who a client is."""
     told = _reply(content, "introduction").introduction
-    if not 0 < len(told.name) <= LONGEST_NAME:
-        raise MessageError(f"a client without a name of at most {LONGEST_NAME} characters")
+    if not (0 < len(told.name) <= LONGEST_NAME and told.name.isprintable()):
+        raise MessageError(f"a client without a name of at most {LONGEST_NAME} printable characters")
     if not 0 < len(told.identity) <= LONGEST_NAME:
         raise MessageError("a client without an identity")
     return Introduction(client=told.name, identity=told.identity)

@@ -58,15 +58,18 @@ class Incoming:
         self.received = 0
         self._payload: bytes | Spool = b"" if size <= PIECE_BYTES else Spool(size)
 
-    def add(self, piece: bytes) -> None:
-        """Put in the next piece."""
-        if len(piece) > self.size - self.received:
+    def add(self, piece: bytes, place: int | None = None) -> None:
+        """Put in the next piece; or one from before, as a stream that goes on may say again what a broken one said."""
+        start = self.received if place is None else place
+        end = start + len(piece)
+        if not start <= self.received or end > self.size:
             raise MessageError(f"a piece that goes beyond the {self.size} bytes that were announced")
         if isinstance(self._payload, Spool):
-            self._payload.write(self.received, piece)
+            self._payload.write(start, piece)
+            self.received = max(self.received, end)  # a late piece of the broken stream may be written after newer ones
         else:
-            self._payload += piece
-        self.received += len(piece)
+            self._payload = self._payload[:start] + piece
+            self.received = end
 
     @property
     def is_complete(self) -> bool:
@@ -80,4 +83,5 @@ class Incoming:
 
     def held(self, task: int) -> Held:
         """Return what is here, for the other side to go on from."""
-        return Held(task=task, bytes=self.received, checksum=checksum(self._payload, self.received))
+        count = self.received  # which may grow meanwhile
+        return Held(task=task, bytes=count, checksum=checksum(self._payload, count))

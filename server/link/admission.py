@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 import grpc
@@ -9,8 +10,10 @@ import grpc
 from common.errors import UserError
 from common.say import Event, Say
 from server.keys.folder import Keys, public_bytes, public_bytes_of_certificate
+from server.link.limits import Limit
 
 CERTIFICATE = "x509_pem_cert"
+SECONDS_BETWEEN_LOOKS = 1.0  # at the folder for the sake of one key, which whoever was revoked may show without end
 
 
 class NotLetInError(Exception):
@@ -25,18 +28,26 @@ class Admission:
         self._say = say
         self._names: dict[bytes, str] = {}  # by public key
         self._revoked: dict[bytes, str] = {}
+        self._put_out: list[str] = []  # who was revoked since anybody asked
         self._complaints: list[str] = []
+        self._looks = Limit(1, SECONDS_BETWEEN_LOOKS)
+        self._looking = threading.Lock()  # it may be for who keeps watch and for who joins at the same time
         self.update()
 
     def update(self) -> list[str]:
-        """Look at the folder again; return who was revoked since, and say once what cannot be read."""
-        if self._keys is None:
-            return []
+        """Look at the folder again; return who was revoked since this was last asked, and say what cannot be read."""
+        with self._looking:
+            if self._keys is not None:
+                self._look(self._keys)
+            put_out, self._put_out = self._put_out, []
+            return put_out
+
+    def _look(self, keys: Keys) -> None:
         complaints: list[str] = []
         before = self._names
         try:
-            names = {public_bytes(key): name for name, key in self._keys.clients(complaints.append).items()}
-            self._revoked = {public_bytes(key): name for name, key in self._keys.revoked(complaints.append)}
+            names = {public_bytes(key): name for name, key in keys.clients(complaints.append).items()}
+            self._revoked = {public_bytes(key): name for name, key in keys.revoked(complaints.append)}
             self._names = {key: name for key, name in names.items() if key not in self._revoked}
         except UserError as error:  # without the folder all stays as it is
             complaints.append(str(error))
@@ -48,15 +59,16 @@ class Admission:
         for name in put_out:
             text = f"the key of {name} was revoked: it is put out, and let in no more"
             self._say(Event(text, kind="revoked", client=name))
-        return put_out
+        self._put_out += put_out
 
     def check(self, name: str, proofs: Mapping[str, object]) -> None:
         """Refuse a client that has no right to its name; `proofs` is what TLS knows of the connection."""
         if self._keys is None:
             return
         key = _public_key(proofs)
-        if key not in self._names:
-            self.update()  # it may have been added in this moment
+        if key not in self._names and self._looks.allows(key):
+            with self._looking:
+                self._look(self._keys)  # it may have been added in this moment
         registered = self._names.get(key)
         if registered is None:
             revoked = self._revoked.get(key)

@@ -74,6 +74,7 @@ class Desk:
         self._names: dict[str, Seat] = {}
         self._lost: set[Seat] = set()  # of whom no stream is left
         self._answered: dict[str, Task] = {}
+        self._has_news = False  # something was answered since anybody last took answers
         self._spent: dict[str, Task] = {}  # all that nobody has forgotten yet
         self._other_bytes = (0, 0)
         self._task_ids = itertools.count(secrets.randbits(40))  # another server's tasks have other numbers
@@ -106,14 +107,15 @@ class Desk:
         """Return the tasks among these that are answered, or whose client is gone."""
         with self._changed:
             self._give_up_the_lost()
+            self._has_news = False
             wanted = set(message_ids)
             return [self._answered.pop(one) for one in list(self._answered) if one in wanted]
 
     def wait(self, seconds: float) -> None:
-        """Return when something is answered, or after this time; in between, look for clients that are lost."""
+        """Return when something new is answered, or after this time; in between, look for clients that are lost."""
         end = time.monotonic() + seconds
         with self._changed:
-            while not self._answered and (left := end - time.monotonic()) > 0:
+            while not self._has_news and (left := end - time.monotonic()) > 0:
                 self._changed.wait(min(left, RETURN_SECONDS / 10))
                 self._give_up_the_lost()
 
@@ -169,8 +171,8 @@ class Desk:
 
     def sit_down(self, name: str, identity: str, stream: Stream) -> tuple[Seat, Stream | None]:
         """Give a client its seat; return it with the stream that it had before."""
-        seat = self.seat_of(name)
         with self._changed:
+            seat = self.seat_of(name)  # under the same lock, as it may be given up at any moment
             if seat is None:
                 seat = Seat(next(self._node_ids), name, identity)
                 self._seats[seat.node] = self._names[name] = seat
@@ -185,16 +187,11 @@ class Desk:
                 seat.stream, seat.lost = None, time.monotonic()
                 self._lost.add(seat)
 
-    def give_up(self, seat: Seat, why: str = GONE) -> None:
-        """Note that a client is gone for now: nobody waits for its answers."""
+    def give_up(self, seat: Seat, stream: Stream | None, why: str = GONE) -> None:
+        """Note that a client is gone for now, unless it has another stream: nobody waits for its answers."""
         with self._changed:
-            if seat.node in self._seats:
+            if seat.node in self._seats and seat.stream is stream:
                 self._give_up(seat, why)
-
-    def streams(self) -> list[tuple[Seat, Stream]]:
-        """Return all streams there are."""
-        with self._changed:
-            return [(seat, seat.stream) for seat in self._seats.values() if seat.stream is not None]
 
     def count(self, task: Task | None, *, down: int = 0, up: int = 0) -> None:
         """Count what a stream carried for a task, or for none that is open."""
@@ -214,7 +211,11 @@ class Desk:
     def _close(self, seat: Seat, task: Task, failure: tuple[int, str] | None) -> None:
         task.is_open, task.failure = False, failure
         seat.tasks.pop(task.id, None)
+        self._note_answered(task)
+
+    def _note_answered(self, task: Task) -> None:
         self._answered[str(task.id)] = task
+        self._has_news = True
         self._changed.notify_all()
 
     def _add_other_bytes(self, down: int, up: int) -> None:
@@ -227,7 +228,7 @@ class Desk:
         seat = self._seats.get(message.metadata.dst_node_id)
         if seat is None:
             task.is_open, task.failure = False, (CLIENT_GONE, GONE)
-            self._answered[str(task.id)] = task
+            self._note_answered(task)
         else:
             seat.tasks[task.id] = task
         return seat, task
@@ -240,5 +241,6 @@ class Desk:
     def _give_up(self, seat: Seat, why: str) -> None:
         del self._seats[seat.node], self._names[seat.name]
         self._lost.discard(seat)
+        seat.stream = None  # which may last for a moment: it is nobody's that could be lost once more
         for task in list(seat.tasks.values()):
             self._close(seat, task, (CLIENT_GONE, why))

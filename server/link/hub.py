@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeVar
 
 import grpc
@@ -18,15 +18,18 @@ from common.program.garbage import leave_alone_what_is_loaded
 from common.say import Say
 from server.keys.folder import Keys
 from server.link.admission import Admission, credentials_of
+from server.link.crowd import Crowd
 from server.link.desk import Desk
 from server.link.grid import LinkGrid
 from server.link.loop import loop_of_streams
 from server.link.service import Service
 
 SECONDS_BETWEEN_LOOKS = 2.0  # at the folder of keys
+SECONDS_AFTER_TROUBLE = 60.0
+SECONDS_BETWEEN_COUNTS = 1.0  # of connections
 GOODBYE_SECONDS = 1.0
 MOST_STREAMS_OF_A_CONNECTION = 1_100  # in the clear, where a process may hold a thousand clients for a trial
-MOST_STREAMS_OF_A_CERTIFICATE = 4  # it has one name, and a name has one stream
+MOST_STREAMS_OF_A_TLS_CONNECTION = 4  # its certificate has one name, and a name has one stream
 
 _Result = TypeVar("_Result")
 
@@ -37,6 +40,7 @@ class Hub:
     def __init__(self, listen: str, keys: Keys | None = None, say: Say = print) -> None:
         self.address = listen
         self._keys = keys
+        self._say = say
         self._desk = Desk(self._in_loop)
         self._admission = Admission(keys, say)
         self._service = Service(self._desk, self._admission, say)
@@ -46,8 +50,8 @@ class Hub:
     def __enter__(self) -> Hub:
         server = self._do(self._start())
         self._stack.callback(lambda: self._do(self._stop(server)))
-        watch = asyncio.run_coroutine_threadsafe(self._watch_keys(), loop_of_streams())
-        self._stack.callback(watch.cancel)
+        for watching in (self._watch_keys(), self._watch_crowd()):
+            self._stack.callback(asyncio.run_coroutine_threadsafe(watching, loop_of_streams()).cancel)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -96,16 +100,28 @@ class Hub:
         """Put out who is revoked, within seconds."""
         while self._keys is not None:
             await asyncio.sleep(SECONDS_BETWEEN_LOOKS)
-            for name in await asyncio.to_thread(self._admission.update):
-                self._service.put_out(name, f"the key of {name} was revoked")
+            try:
+                for name in await asyncio.to_thread(self._admission.update):
+                    self._service.put_out(name, f"the key of {name} was revoked")
+            except Exception as error:  # whatever it is: who is revoked later must be put out too
+                self._say(f"cannot look after the keys: {error!r}")
+                await asyncio.sleep(SECONDS_AFTER_TROUBLE)
+
+    async def _watch_crowd(self) -> None:
+        """Keep one peer from taking all connections that there are."""
+        crowd = Crowd(int(self.address.rpartition(":")[2]), most_connections() // 2)
+        while True:
+            await asyncio.sleep(SECONDS_BETWEEN_COUNTS)
+            with suppress(OSError):
+                self._service.say_of_crowd(await asyncio.to_thread(crowd.thin_out))
 
     def _options(self) -> list[tuple[str, int]]:
-        streams = MOST_STREAMS_OF_A_CONNECTION if self._keys is None else MOST_STREAMS_OF_A_CERTIFICATE
+        streams = MOST_STREAMS_OF_A_CONNECTION if self._keys is None else MOST_STREAMS_OF_A_TLS_CONNECTION
         return [
             *STREAM_OPTIONS,
             ("grpc.so_reuseport", 0),
             ("grpc.max_concurrent_streams", streams),
-            # What strangers can hold: a handshake or an idle connection for a while, and not all descriptors.
+            # What strangers can hold: a handshake, and a connection without a stream, for a while; not all descriptors.
             ("grpc.server_handshake_timeout_ms", 10_000),
             ("grpc.max_connection_idle_ms", 30_000),
             ("grpc.max_allowed_incoming_connections", most_connections()),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -16,15 +17,18 @@ from common.messages.messages import LONGEST_NAME
 from common.messages.messages_pb2 import FromClient, FromServer, Hello, Refused, Wait
 from common.messages.stream import METHOD, PREFIX_BYTES
 from common.say import Event, Say
-from server.link.admission import Admission, NotLetInError
+from server.link.admission import CERTIFICATE, Admission, NotLetInError
 from server.link.desk import Desk
+from server.link.limits import Limit, peer_of
 from server.link.stream import LinkStream, ViolationError
 
 HELLO_SECONDS = 10.0
+LARGEST_HELLO_BYTES = 4_096
 PENALTY_SECONDS = 10.0  # for which a client that broke the rules stays out
 SECONDS_BETWEEN_WORDS = 60.0  # that are said of one peer
-MOST_REMEMBERED = 10_000  # peers, so that nobody fills the memory by knocking
-MOST_STREAMS_OF_A_PEER = 2_048  # that have not said Hello yet
+MOST_STREAMS_A_MINUTE = 60  # of a client, whose link may break time and again
+MOST_STREAMS_OF_A_PEER = 4_096  # in the clear, where a machine may hold thousands of clients for a trial
+MOST_STREAMS_OF_A_CERTIFICATE = 32  # its name has one, but those on connections that broke are not gone at once
 NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
 SOFTWARE = f"{APP_NAME} {APP_VERSION}"
 
@@ -37,9 +41,10 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         self._admission = admission
         self._say = say
         self._news = NO_RUN  # what a client is told when it joins
-        self._strangers: Counter[str] = Counter()  # streams that have not said Hello, by peer
-        self._said: dict[str, float] = {}  # when something was last said of a peer
-        self._penalties: dict[str, float] = {}  # until when a client stays out
+        self._open: Counter[Hashable] = Counter()  # streams, by certificate or by peer
+        self._words = Limit(1, SECONDS_BETWEEN_WORDS)  # by peer
+        self._penalties = Limit(1, PENALTY_SECONDS)  # by name
+        self._streams_begun = Limit(MOST_STREAMS_A_MINUTE, 60.0)  # by name
         self._streams: set[LinkStream] = set()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
@@ -58,7 +63,12 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         if seat is not None:
             if isinstance(seat.stream, LinkStream):
                 seat.stream.end(Refused(reason=why, final=True))
-            self._desk.give_up(seat, why)
+            self._desk.give_up(seat, seat.stream, why)
+
+    def say_of_crowd(self, peers: Iterable[str]) -> None:
+        """Tell of peers that had too many connections."""
+        for peer in peers:
+            self._say_of(peer, f"too many connections of {peer}: the newest were ended")
 
     async def close(self, seconds: float) -> None:
         """End all streams when what is on its way to them has gone."""
@@ -69,9 +79,12 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             await asyncio.sleep(0.01)
 
     async def _work(self, _: object, context: grpc.aio.ServicerContext) -> None:
-        peer = context.peer().rpartition(":")[0]  # without its port
+        peer = _peer(context)
+        if not self._has_place(peer, context):
+            self._say_of(peer, f"too many streams of a client at {peer}")
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one client")
         try:
-            hello = await self._greeting(peer, context)
+            hello = await self._greeting(context)
             await self._serve(hello, context)
         except NotLetInError as error:
             self._say_of(peer, f"refused a client at {peer}: {error}", hello.name)
@@ -82,16 +95,21 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         except ViolationError as error:
             self._say_of(peer, f"cut off a client at {peer}: {error}")
             await self._refuse(context, Refused(reason=str(error)))
+        except grpc.aio.BaseError:
+            pass  # it has gone
+        except Exception as error:  # a fault of ours, which gRPC would print whole, each time
+            self._say_of(peer, f"something went wrong with a client at {peer}: {error!r}")
 
-    async def _greeting(self, peer: str, context: grpc.aio.ServicerContext) -> Hello:
-        with self._as_stranger(peer):
-            try:
-                data = await asyncio.wait_for(context.read(), HELLO_SECONDS)
-            except TimeoutError:
-                raise ViolationError("it said nothing") from None
+    async def _greeting(self, context: grpc.aio.ServicerContext) -> Hello:
+        try:
+            data = await asyncio.wait_for(context.read(), HELLO_SECONDS)
+        except TimeoutError:
+            raise ViolationError("it said nothing") from None
         if data is grpc.aio.EOF:
             raise ViolationError("it left without a word")
         self._desk.count(None, up=len(data) + PREFIX_BYTES)
+        if len(data) > LARGEST_HELLO_BYTES:
+            raise ViolationError(f"a Hello of {len(data)} bytes")
         try:
             frame = FromClient.FromString(data)
         except DecodeError:
@@ -115,16 +133,16 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             stream.offer(task)
         self._streams.add(stream)
         try:
-            said_goodbye = await stream.talk(seat)
+            if await stream.talk(seat):
+                self._desk.give_up(seat, stream)
         except ViolationError as error:
-            self._penalties[hello.name] = time.monotonic() + PENALTY_SECONDS
-            self._desk.give_up(seat, f"it was cut off: {error}")
+            self._penalties.allows(hello.name)
+            self._desk.give_up(seat, stream, f"it was cut off: {error}")
             raise
         finally:
             self._streams.discard(stream)
             self._desk.lose(seat, stream)
-        if said_goodbye:
-            self._desk.give_up(seat)
+            await stream.settled()
 
     def _check(self, hello: Hello, proofs: Mapping[str, object]) -> None:
         name = hello.name
@@ -136,37 +154,46 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         if hello.software != SOFTWARE:
             theirs = hello.software if len(hello.software) <= LONGEST_NAME and hello.software.isprintable() else "other"
             raise NotLetInError(f"it runs {theirs}, but the server {SOFTWARE}; install the same version on both")
-        if (left := self._penalties.get(name, 0.0) - time.monotonic()) > 0:
+        if left := self._penalties.seconds_left(name):
             raise BusyError(f"{name} broke the rules of the link, and stays out for {left:.0f} s more")
+        if not self._streams_begun.allows(name):
+            raise BusyError(f"{name} came more than {MOST_STREAMS_A_MINUTE} times in a minute")
         seat = self._desk.seat_of(name)
         if seat is not None and seat.stream is not None and seat.identity != hello.identity:
             raise BusyError(f"another client is called {name} already; choose another --name, or end that one")
 
-    @contextmanager
-    def _as_stranger(self, peer: str) -> Iterator[None]:
-        if self._strangers[peer] >= MOST_STREAMS_OF_A_PEER:
-            raise BusyError("too many streams of one peer that say nothing")
-        self._strangers[peer] += 1
-        try:
-            yield
-        finally:
-            self._strangers[peer] -= 1
-            if not self._strangers[peer]:
-                del self._strangers[peer]
+    def _has_place(self, peer: str, context: grpc.aio.ServicerContext) -> bool:
+        """Count a stream until gRPC has done with it, which who does not read puts off; say if it is one too many."""
+        certificate = context.auth_context().get(CERTIFICATE)
+        who = peer if certificate is None else hash(str(certificate))
+        if self._open[who] >= (MOST_STREAMS_OF_A_PEER if certificate is None else MOST_STREAMS_OF_A_CERTIFICATE):
+            return False
+        self._open[who] += 1
+
+        def note_its_end(_: object) -> None:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+
+        context.add_done_callback(note_its_end)
+        return True
 
     def _say_of(self, peer: str, text: str, client: str = "", kind: str = "refused") -> None:
         """Say something of a peer, unless something was said of it a moment ago."""
-        now = time.monotonic()
-        if len(self._said) >= MOST_REMEMBERED:
-            self._said = {one: then for one, then in self._said.items() if then > now - SECONDS_BETWEEN_WORDS}
-        if len(self._said) < MOST_REMEMBERED and self._said.get(peer, 0.0) <= now - SECONDS_BETWEEN_WORDS:
-            self._said[peer] = now
+        if self._words.allows(peer):
             self._say(Event(text, kind=kind, client=client))
 
     async def _refuse(self, context: grpc.aio.ServicerContext, refused: Refused) -> None:
         data = FromServer(refused=refused).SerializeToString()
         self._desk.count(None, down=len(data) + PREFIX_BYTES)
-        await context.write(data)
+        with suppress(grpc.aio.BaseError):  # it has gone
+            await context.write(data)  # for as long as it takes: it counts among the streams of its peer
+
+
+def _peer(context: grpc.aio.ServicerContext) -> str:
+    """Return who is at the other end, of what gRPC writes as ipv4:192.0.2.1:50000 or ipv6:%5B2001:db8::1%5D:50000."""
+    address = unquote(context.peer()).partition(":")[2].rpartition(":")[0]
+    return peer_of(address.strip("[]"))
 
 
 class BusyError(Exception):

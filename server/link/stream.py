@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,12 +16,17 @@ from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORG
 from common.messages.messages_pb2 import Answer, Cancel, Failure, FromClient, FromServer, Held, Progress, Refused
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import PREFIX_BYTES, Incoming, place_to_go_on
+from common.say import Event
 from common.storage.spool import PIECE_BYTES, SpoolError
 from server.link.desk import Desk, Seat, Task
 
 SMALLEST_PIECE_BYTES = 1_000  # but for the last one: who sends less keeps the server busy with nothing
 MOST_PROGRESS_A_SECOND = 20
+LARGEST_PROGRESS_BYTES = 200
 MOST_IN_LINE = 200  # that a client leaves unread
+MOST_UNASKED = 20  # answers beyond one for each task: to those that a stream before this one brought
+STALL_SECONDS = 300.0  # for which a client may leave one frame unread; on a thin link a piece takes minutes
+END_SECONDS = 2.0  # in which a client is told why its stream ends
 CODES = {
     Failure.FAILED: CLIENT_FAILED,
     Failure.CANNOT_NOW: CLIENT_CANNOT_NOW,
@@ -36,6 +43,7 @@ class Arrival:
     """An answer of which pieces are still to come; of a task that nobody waits for, they are passed over."""
 
     task: Task | None
+    place: int  # where the next piece belongs
     left_bytes: int
     started: float
 
@@ -46,10 +54,15 @@ class LinkStream:
     def __init__(self, context: grpc.aio.ServicerContext, desk: Desk, held: Held) -> None:
         self._context = context
         self._desk = desk
-        self._held = held  # what the client has of a task
+        self._held = Held(task=held.task, bytes=held.bytes, checksum=held.checksum)  # what the client has of a task
         self._outbox: asyncio.Queue[Task | FromServer | None] = asyncio.Queue()
-        self._is_stuck = asyncio.Event()
-        self._arrival = Arrival(None, 0, 0.0)
+        self._is_ending = asyncio.Event()
+        self._is_stuck = False
+        self._is_over = False  # whatever is in line
+        self._writing: asyncio.Task[None] | None = None
+        self._writing_since = math.inf  # when the frame was begun that gRPC has not taken yet
+        self._arrival = Arrival(None, 0, 0, 0.0)
+        self._answers_due = MOST_UNASKED
         self._progress_frames = 0
         self._progress_second = 0
 
@@ -68,34 +81,58 @@ class LinkStream:
         self._put(frame)
 
     def end(self, refused: Refused | None = None) -> None:
-        """End the stream when all before is sent."""
+        """End the stream: nothing more is read, no task is sent, and what there is to say has a moment to be said."""
         if refused is not None:
             self.say(FromServer(refused=refused))
         self._put(None)
+        self._is_ending.set()
 
     def _put(self, item: Task | FromServer | None) -> None:
         self._outbox.put_nowait(item)
         if self._outbox.qsize() > MOST_IN_LINE:
-            self._is_stuck.set()
+            self._is_stuck = True
+            self._is_ending.set()
 
     async def talk(self, seat: Seat) -> bool:
         """Read and write until the stream ends; say whether the client took leave."""
         reading = asyncio.create_task(self._read_all(seat))
-        others = {asyncio.create_task(self._write_all()), asyncio.create_task(self._is_stuck.wait())}
+        writing = self._writing = asyncio.create_task(self._write_all())
+        ending = asyncio.create_task(self._is_ending.wait())
         try:
-            await asyncio.wait({reading, *others}, return_when=asyncio.FIRST_COMPLETED)
-            if self._is_stuck.is_set():
+            done: set[asyncio.Task[Any]] = set()
+            while not (done or self._is_stuck):
+                done, _ = await asyncio.wait(
+                    {reading, writing, ending}, timeout=STALL_SECONDS / 5, return_when=asyncio.FIRST_COMPLETED
+                )
+                self._is_stuck |= time.monotonic() - self._writing_since > STALL_SECONDS
+            if self._is_stuck:
                 raise ViolationError("it does not read what it is sent")
-            return reading.done() and reading.result()
+            if reading.done():
+                return reading.result()
+            await asyncio.wait({writing}, timeout=END_SECONDS)
+            if writing.done():
+                writing.result()
+            return False
         finally:
-            for one in (reading, *others):
-                one.cancel()
+            self._is_over = True
+            self._is_ending.set()
+            if self._writing_since == math.inf:
+                writing.cancel()
+            reading.cancel()
+            ending.cancel()
+            await asyncio.gather(reading, ending, return_exceptions=True)
+
+    async def settled(self) -> None:
+        """Return when gRPC has got rid of the last frame: who does not read can put that off as long as it is there."""
+        if self._writing is not None:
+            await asyncio.gather(self._writing, return_exceptions=True)
 
     async def _write_all(self) -> None:
-        while (item := await self._outbox.get()) is not None:
+        while not self._is_over and (item := await self._outbox.get()) is not None:
             if not isinstance(item, Task):
                 await self._write(item)
-            elif item.is_open:
+            elif item.is_open and not self._is_ending.is_set():
+                self._answers_due += 1
                 await self._write_task(item)
 
     async def _write_task(self, task: Task) -> None:
@@ -107,14 +144,16 @@ class LinkStream:
         frame.piece = payload[start : start + PIECE_BYTES]
         await self._write(FromServer(task=frame), task)
         for place in range(start + PIECE_BYTES, len(payload), PIECE_BYTES):
-            if not task.is_open:  # the rest is of no use; the client hears of it by Cancel
+            if not task.is_open or self._is_ending.is_set():  # the rest is of no use; the client hears of it by Cancel
                 return
             await self._write(FromServer(piece=payload[place : place + PIECE_BYTES]), task)
 
     async def _write(self, frame: FromServer, task: Task | None = None) -> None:
         data = frame.SerializeToString()
         self._desk.count(task, down=len(data) + PREFIX_BYTES)
+        self._writing_since = time.monotonic()
         await self._context.write(data)
+        self._writing_since = math.inf
 
     # What the client has to say.
 
@@ -140,35 +179,46 @@ class LinkStream:
         return False
 
     async def _answer(self, seat: Seat, answer: Answer, size: int) -> None:
-        last = self._arrival
-        if last.left_bytes and last.task is not None and last.task.is_open:
-            raise ViolationError("an answer before the one before it was complete")
         task = seat.tasks.get(answer.task)
         self._desk.count(task, up=size)
+        try:
+            self._check(answer)
+        except ViolationError as error:
+            self._refuse(seat, task, str(error))
         left = answer.payload_bytes - answer.offset
-        if answer.payload_bytes > self._desk.largest_reply_bytes:
-            expected = self._desk.largest_reply_bytes
-            self._refuse(seat, task, f"a reply of {answer.payload_bytes} bytes where at most {expected} were expected")
-        if not 0 <= len(answer.piece) <= left:
-            self._refuse(seat, task, "a piece that is longer than its answer")
-        self._arrival = Arrival(task, left, time.monotonic())
+        self._arrival = Arrival(task, answer.offset, left, time.monotonic())
         if task is None:
             if left > len(answer.piece):
                 self.say(FromServer(cancel=Cancel(task=answer.task)))
         elif answer.HasField("failure"):
             code = CODES.get(answer.failure.code, CLIENT_FAILED)
-            self._desk.close(seat, task, (code, answer.failure.reason))
+            self._desk.close(seat, task, (code, Event.of(answer.failure.reason)))
         else:
             task.reply = answer.reply
             task.seconds["download"] = answer.download_seconds
             await self._make_room(seat, task, answer)
         await self._add(seat, answer.piece)
 
+    def _check(self, answer: Answer) -> None:
+        """Refuse an answer that cannot be one, before anything of it is kept."""
+        last, expected = self._arrival, self._desk.largest_reply_bytes
+        if last.left_bytes and last.task is not None and last.task.is_open:
+            raise ViolationError("an answer before the one before it was complete")
+        self._answers_due -= 1
+        if self._answers_due < 0:
+            raise ViolationError("more answers than it was asked for")
+        if answer.payload_bytes > expected:
+            raise ViolationError(f"a reply of {answer.payload_bytes} bytes where at most {expected} were expected")
+        if len(answer.piece) > answer.payload_bytes - answer.offset:
+            raise ViolationError("a piece that is longer than its answer")
+        if not (math.isfinite(answer.download_seconds) and answer.download_seconds >= 0):
+            raise ViolationError("a time beyond all bounds")
+
     async def _make_room(self, seat: Seat, task: Task, answer: Answer) -> None:
         """Prepare for an answer's payload: from its start, or from where a broken stream had left it."""
         if answer.offset:
             incoming = task.incoming
-            if incoming is None or (incoming.received, incoming.size) != (answer.offset, answer.payload_bytes):
+            if incoming is None or incoming.size != answer.payload_bytes or incoming.received < answer.offset:
                 self._refuse(seat, task, "an answer that goes on from where it never was")
             return
         try:
@@ -189,20 +239,22 @@ class LinkStream:
 
     async def _add(self, seat: Seat, piece: bytes) -> None:
         arrival = self._arrival
+        task, place = arrival.task, arrival.place
+        arrival.place += len(piece)
         arrival.left_bytes -= len(piece)
-        task = arrival.task
-        if task is None or not task.is_open or task.incoming is None:
+        incoming = task.incoming if task is not None and task.is_open else None
+        if task is None or incoming is None:
             return
         try:
-            if task.incoming.size <= PIECE_BYTES:
-                task.incoming.add(piece)
+            if incoming.size <= PIECE_BYTES:
+                incoming.add(piece, place)
             else:
-                await asyncio.to_thread(task.incoming.add, piece)
+                await asyncio.to_thread(incoming.add, piece, place)
         except SpoolError as error:
             self._give_up(seat, task, str(error))
         except MessageError as error:
             self._refuse(seat, task, str(error))
-        if task.incoming.is_complete:
+        if incoming.is_complete:
             task.seconds["upload"] = time.monotonic() - arrival.started
             self._desk.close(seat, task)
 
@@ -221,6 +273,8 @@ class LinkStream:
         second = int(time.monotonic())
         self._progress_frames = self._progress_frames + 1 if second == self._progress_second else 1
         self._progress_second = second
+        if size > LARGEST_PROGRESS_BYTES:
+            raise ViolationError("a frame of progress that is too long")
         if self._progress_frames > MOST_PROGRESS_A_SECOND:
             raise ViolationError(f"more than {MOST_PROGRESS_A_SECOND} frames of progress per second")
         if progress.task in seat.tasks:
