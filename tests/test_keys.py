@@ -328,7 +328,7 @@ def test_a_bundle_without_a_key_needs_the_one_it_was_made_for(keys: Keys, tmp_pa
         link_of(bundle, other)
     with pytest.raises(UserError, match="leave out --key"):
         link_of(keys.add("client-1"), other)
-    assert "--key is for a bundle" in refusal_of(client_app, "join", "host:1", "--insecure", "--key", other)
+    assert "--key are for a bundle" in refusal_of(client_app, "join", "host:1", "--insecure", "--key", other)
 
 
 @pytest.mark.parametrize("name", ["1", "yes", "null", "2024-01-01"])

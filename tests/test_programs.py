@@ -284,7 +284,7 @@ def test_help_explains_arguments_and_a_mistyped_command_gets_one_hint() -> None:
     for one, command, words in (
         (app, "run", "a shipped experiment or a YAML file"),
         (app, "report", "folders of finished runs"),
-        (client_app, "join", "join bundle, from the server's operator"),
+        (client_app, "join", "join bundle (with --partitions a folder of them)"),
     ):
         result = CliRunner().invoke(one, [command, "--help"], env={"COLUMNS": "200"})
         assert words in result.output

@@ -13,7 +13,7 @@ import json
 import os
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -50,22 +50,21 @@ class Slots:
     def __init__(self, path: Path, what: str) -> None:
         self.files = [path.with_name(f"{path.name}.{place}") for place in range(2)]
         self._what = what
-        self._slots: list[Slot] = []  # as they are now, without their bodies
+        self._numbers: list[int] = []  # of the writings that are in the files, when that is known
 
     def write(
         self, tensors: Mapping[str, Tensor | None], metadata: dict[str, str], *, wait_for_disk: bool = True
     ) -> None:
         """Replace what is saved; without waiting for the disk it is only safe as long as the power does not fail."""
-        slots = self._slots or [_read(file) for file in self.files]
-        numbers = [slot.number for slot in slots]
+        numbers = self._numbers or [_read(file).number for file in self.files]
         place, number = numbers.index(min(numbers)), max(numbers) + 1
         body = _in_parts({name: tensor for name, tensor in tensors.items() if tensor is not None}, metadata)
         length = sum(len(part) for part in body)
         parts = [memoryview(HEADER.pack(MAGIC, number, length, _checksum(body))), *body]
         with writing(self.files[place]):
-            size = _write(self.files[place], parts, slots[place].size, wait_for_disk=wait_for_disk)
-        slots[place] = Slot(number, size)
-        self._slots = [replace(slot, body=b"") for slot in slots]
+            _write(self.files[place], parts, wait_for_disk=wait_for_disk)
+        numbers[place] = number
+        self._numbers = numbers
 
     def read(self) -> Saved | None:
         """Return what was saved last; None where nothing was."""
@@ -125,23 +124,27 @@ def _array(tensor: Tensor) -> NDArray[np.uint8]:
     return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
 
 
-def _write(file: Path, parts: list[memoryview], size_before: int, *, wait_for_disk: bool) -> int:
-    """Write from the start of a file, and return its size."""
+def _write(file: Path, parts: list[memoryview], *, wait_for_disk: bool) -> None:
+    """Write from the start of a file."""
     length = sum(len(part) for part in parts)
-    if not size_before:
-        file.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    descriptor = _opened(file)
     try:
-        if size_before < length:
-            size_before = int(GROWTH * length)
-            _reserve(descriptor, size_before)
+        if os.fstat(descriptor).st_size < length:
+            _reserve(descriptor, int(GROWTH * length))
             _sync_folder(file.parent)  # it may be new there
         _write_all(descriptor, parts)
         if wait_for_disk:
             _sync(descriptor)
     finally:
         os.close(descriptor)
-    return size_before
+
+
+def _opened(file: Path) -> int:
+    try:
+        return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
+    except FileNotFoundError:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _write_all(descriptor: int, parts: list[memoryview]) -> None:
