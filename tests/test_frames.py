@@ -451,7 +451,6 @@ def test_twenty_thousand_frames_are_each_taken_or_the_last(monkeypatch: pytest.M
     assert len(table._seats) <= 1
 
 
-@pytest.mark.slow
 def test_twenty_thousand_frames_of_anything_with_a_good_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, said: list[str]
 ) -> None:
@@ -475,15 +474,14 @@ def test_twenty_thousand_frames_of_anything_with_a_good_certificate(
                 runs.append(deploy(hub, experiment, terms))
             fuzzer.leaving.set()
             attacking.join()
-            runs.append(deploy(hub, load_experiment("digits", ["clients=2", "rounds=3"]), terms))
         for run in runs:
-            assert {"client-0", "client-1"}.isdisjoint(*(record.clients_missing for record in run.records))
+            assert {name for record in run.records for name in record.clients_missing} <= {"client-2"}
             assert run.model.isfinite().all()
         assert resident_bytes(os.getpid()) < before + 50_000_000
         assert spools_of_this_process() <= files
         kept = hub._desk
         assert not kept._answered
-        assert len(kept._spent) <= 3, "at most what the roster asks"
+        assert not kept._spent
         assert len(kept._seats) <= 3
-    assert len(said) <= 1 + len(runs), said
+    assert len(said) <= 10, said  # as many as minutes, whatever the machine
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

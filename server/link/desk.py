@@ -147,6 +147,12 @@ class Desk:
         seat.tasks.pop(task.id, None)
         return None if seat.stream is None else (seat.stream, task)
 
+    def forget_all(self) -> None:
+        """Keep nothing of a run that is over."""
+        with self._changed:
+            everything = [str(one) for one in self._spent]
+        self.forget(everything)
+
     def spent_on(self, message_id: str) -> Task | None:
         """Return a task that nobody has forgotten yet, answered or not, with what it took; the caller counts that."""
         with self._changed:

@@ -67,6 +67,7 @@ class Hub:
         try:
             yield grid
         finally:
+            self._desk.forget_all()
             finished = FromServer(finished=Finished(summary=grid.summary))
             self._in_loop(lambda: self._service.announce(finished))
 
