@@ -41,7 +41,10 @@ def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# One of the kinds is in `make test`.
+@pytest.mark.parametrize(
+    "kind", [kind if kind == "half handshakes" else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_honest_clients_join_and_are_averaged_beside_a_thousand_strangers(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
