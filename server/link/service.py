@@ -83,17 +83,19 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         if not self._has_place(peer, context):
             self._say_of(peer, f"too many streams of a client at {peer}")
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many streams of one client")
+        name = ""  # as far as it is known
         try:
             hello = await self._greeting(context)
+            name = hello.name
             await self._serve(hello, context)
         except NotLetInError as error:
-            self._say_of(peer, f"refused a client at {peer}: {error}", hello.name)
+            self._say_of(peer, f"refused a client at {peer}: {error}", name)
             await self._refuse(context, Refused(reason=str(error), final=True))
         except BusyError as error:
-            self._say_of(peer, f"a client at {peer} has to wait: {error}")
+            self._say_of(peer, f"a client at {peer} has to wait: {error}", name)
             await self._refuse(context, Refused(reason=str(error)))
         except ViolationError as error:
-            self._say_of(peer, f"cut off a client at {peer}: {error}")
+            self._say_of(peer, f"cut off a client at {peer}: {error}", name)
             await self._refuse(context, Refused(reason=str(error)))
         except grpc.aio.BaseError:
             pass  # it has gone
@@ -160,7 +162,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             raise BusyError(f"{name} came more than {MOST_STREAMS_A_MINUTE} times in a minute")
         seat = self._desk.seat_of(name)
         if seat is not None and seat.stream is not None and seat.identity != hello.identity:
-            raise BusyError(f"another client is called {name} already; choose another --name, or end that one")
+            raise BusyError(f"another client is called {name} already; end that one, or choose another name")
 
     def _has_place(self, peer: str, context: grpc.aio.ServicerContext) -> bool:
         """Count a stream until gRPC has done with it, which who does not read puts off; say if it is one too many."""
