@@ -22,7 +22,9 @@ from client.node import ResidentNode, Workers, channel_to
 from client.part import Part
 from common.errors import UserError
 from common.program.device import choose_device
+from common.say import Event, sparing
 
+MOST_LINES_A_MINUTE = 100
 MOST_WORKERS = 4  # more would wait for each other, not for the disk
 
 
@@ -81,7 +83,7 @@ def _node(membership: Membership, channel: grpc.aio.Channel, workers: Workers, p
     name = membership.name or default_name(part)
     config = {**membership.config, "name": name, "partition": f"{part.index}/{part.of}" if part else ""}
     state = str(config.get("state") or "")
-    say = _say_as(name)
+    say = sparing(_say_as(name), MOST_LINES_A_MINUTE, 60.0)
     resident = Resident()
     node = ResidentNode(
         membership.link,
@@ -106,7 +108,7 @@ def _leave_with_parent() -> None:
 
 def _say_as(name: str) -> Callable[[str], None]:
     def say(text: str) -> None:
-        sys.stderr.write(f"{name}: {text}\n")
+        sys.stderr.write(f"{name}: {Event.of(text)}\n")  # which may be the server's words
         sys.stderr.flush()
 
     return say
