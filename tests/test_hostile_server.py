@@ -141,7 +141,7 @@ FRAMES: dict[str, list[FromServer | bytes]] = {
 @pytest.mark.parametrize("line", FRAMES)
 def test_a_client_says_one_line_and_stays(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.stream, "KEPT_FREE_BYTES", 1 << 60)
-    monkeypatch.setattr(client.stream.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 100_000_000_000}))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100_000_000_000}))
 
     def hostile(frames: Iterator[bytes]) -> Iterator[FromServer | bytes]:
         next(frames)

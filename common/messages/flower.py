@@ -35,7 +35,7 @@ def set_message_id(message: Message, message_id: str) -> None:
 
 
 def quiet_flower() -> None:
-    """Keep Flower, and gRPC as far as `common` has not yet, from telling the world about themselves, and our users what is not their business."""
+    """Keep Flower and gRPC from telling the world about themselves, and our users what is not their business."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
     os.environ.setdefault("FLWR_LOG_LEVEL", "ERROR")  # for a Flower that is imported later

@@ -263,9 +263,7 @@ def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
 def pack_recentring(recentring: Recentring) -> RecordDict:
     """Write what is to be taken from a control variate."""
     question = proto.Question(recentre=proto.Recentring(number=recentring.number, counted=recentring.counted))
-    return content_of(
-        question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average)
-    )
+    return content_of(question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average))
 
 
 def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:

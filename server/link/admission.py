@@ -1,4 +1,4 @@
-"""Who may join: the clients whose keys are in the federation's folder at this moment, or anybody where there is none."""
+"""Who may join: the clients whose keys are in the federation's folder now, or anybody where there is none."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
 SOFTWARE = f"{APP_NAME} {APP_VERSION}"
 
 
-class Service(grpc.GenericRpcHandler):
+class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
     """Link.Work of messages.proto."""
 
     def __init__(self, desk: Desk, admission: Admission, say: Say) -> None:
@@ -116,7 +116,8 @@ class Service(grpc.GenericRpcHandler):
             frame = FromClient()
         if not frame.HasField("hello"):
             raise ViolationError("its first frame is no Hello")
-        return frame.hello
+        hello: Hello = frame.hello
+        return hello
 
     async def _serve(self, hello: Hello, context: grpc.aio.ServicerContext) -> None:
         """Let a client in, and talk to it as long as its stream lasts."""

@@ -49,7 +49,7 @@ def begin_stream(number: int, frame: bytes | None = None) -> bytes:
 
 def hello(number: int) -> bytes:
     name = f"stranger-{number}"
-    return FromClient(hello=Hello(software=SOFTWARE, name=name, identity=name)).SerializeToString()
+    return bytes(FromClient(hello=Hello(software=SOFTWARE, name=name, identity=name)).SerializeToString())
 
 
 def connect(address: str, first: bytes = b"") -> socket.socket:
