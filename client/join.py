@@ -23,7 +23,9 @@ from client.part import Part
 from common.errors import UserError
 from common.program.device import choose_device
 from common.program.garbage import leave_alone_what_is_loaded
+from common.say import Event, sparing
 
+MOST_LINES_A_MINUTE = 100
 MOST_WORKERS = 8  # more would wait for each other, not for the disk
 
 
@@ -105,7 +107,7 @@ def _node(
     link, name = way
     config = {**membership.config, "name": name, "partition": f"{part.index}/{part.of}" if part else ""}
     state = str(config.get("state") or "")
-    say = _say_as(name)
+    say = sparing(_say_as(name), MOST_LINES_A_MINUTE, 60.0)
     resident = Resident()
     node = ResidentNode(
         link,
@@ -130,7 +132,7 @@ def _leave_with_parent() -> None:
 
 def _say_as(name: str) -> Callable[[str], None]:
     def say(text: str) -> None:
-        sys.stderr.write(f"{name}: {text}\n")
+        sys.stderr.write(f"{name}: {Event.of(text)}\n")  # which may be the server's words
         sys.stderr.flush()
 
     return say

@@ -45,7 +45,8 @@ LONGEST_WAIT_SECONDS = 15.0
 LEAVE_SECONDS = 5.0  # for which a task at hand may still be done and answered
 GOODBYE_SECONDS = 2.0
 PROGRESS_SECONDS = 0.5
-LARGEST_TASK_BYTES = 1 << 40  # no server is believed to send more
+LARGEST_TASK_BYTES = 1 << 36  # no server is believed to send more
+MOST_TASKS = 20  # that a server leaves with a client, one of which it does
 CHANNEL_OPTIONS = (
     *STREAM_OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
@@ -138,11 +139,13 @@ class ResidentNode:
         self._to_do: asyncio.Queue[Hand] = asyncio.Queue()
         self._hands: dict[int, Hand] = {}  # tasks that may be asked for again, the newest last
         self._downloading: Hand | None = None
+        self._left_bytes = 0  # of the payload that was announced last
         self._stream: Stream | None = None
         self._context: Context | None = None
         self._runs = 0
         self._has_joined = False  # once; then whatever is wrong may mend
         self._last_word = ""
+        self._last_trouble = ("", 0)  # and how many tasks had been done by then
         self._trained = Summary()
         self._last_progress = 0.0
         self._working_on: Hand | None = None
@@ -167,16 +170,20 @@ class ResidentNode:
     async def _stay_connected(self) -> None:
         wait = FIRST_WAIT_SECONDS
         while not self._stopping.is_set():
-            was_in = self._trained.joined
+            was_in, is_good = self._trained.joined, True
             try:
                 await self._until_stopped(self._converse())
             except UserError as error:
                 if not isinstance(error, NoRoomError):
                     raise
-                self._say_once(f"{error}; trying again")
+                self._tell_trouble(f"{error}; trying again")
             except Exception as error:  # whatever else it was, a client that stays is worth more than one that ends
-                self._say_once(f"{await self._reason(error)}; trying again")
-            wait = FIRST_WAIT_SECONDS if self._trained.joined > was_in else min(2 * wait, LONGEST_WAIT_SECONDS)
+                is_good = not isinstance(error, MessageError)  # one that breaks the rules will do so again
+                self._tell_trouble(f"{await self._reason(error)}; trying again")
+            if is_good and self._trained.joined > was_in:
+                wait = FIRST_WAIT_SECONDS
+            else:
+                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
             await self._until_stopped(asyncio.sleep(wait * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
 
     async def _until_stopped(self, action: Any) -> None:  # noqa: ANN401 - any coroutine
@@ -196,7 +203,7 @@ class ResidentNode:
     async def _take_leave(self, stream: Stream, conversation: asyncio.Future[None]) -> None:
         """Answer what is at hand, if that does not take long, and say goodbye."""
         end = time.monotonic() + LEAVE_SECONDS
-        while any(hand.is_wanted for hand in self._hands.values()) and time.monotonic() < end:
+        while any(hand.is_wanted and hand.is_here for hand in self._hands.values()) and time.monotonic() < end:
             await asyncio.sleep(0.02)
         stream.close()
         await asyncio.wait({conversation}, timeout=GOODBYE_SECONDS)
@@ -207,7 +214,7 @@ class ResidentNode:
         hello.CopyFrom(self._hello)
         if self._hands:
             hello.held.CopyFrom(await asyncio.to_thread(_held, next(reversed(self._hands.values()))))
-        self._downloading = None
+        self._downloading, self._left_bytes = None, 0
         try:
             stream.open(hello)
             self._stream = stream
@@ -223,7 +230,17 @@ class ResidentNode:
             case "task":
                 await self._begin(frame.task)
             case "piece":
+                if not frame.piece:
+                    raise MessageError("a piece of nothing")
                 await self._add(frame.piece)
+            case "cancel":
+                self._drop(frame.cancel.task)
+            case _:
+                self._hear(frame)
+
+    def _hear(self, frame: FromServer) -> None:
+        """Note what the server says of itself, or of us."""
+        match frame.WhichOneof("frame"):
             case "welcome":
                 self._join(frame.welcome)
             case "wait":
@@ -231,8 +248,6 @@ class ResidentNode:
                 self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
             case "refused":
                 self._leave(frame.refused)
-            case "cancel":
-                self._drop(frame.cancel.task)
             case "finished":
                 self._finish(frame.finished.summary)
             case _:
@@ -261,6 +276,10 @@ class ResidentNode:
 
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
+        if (
+            "\n" not in welcome.experiment
+        ):  # it would be taken for the path of a file here, and be read out to the server
+            raise MessageError("an experiment that is no text of several lines")
         self._note_joined()
         self._say_once(f"joined the server at {self._link.address}")
         config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}
@@ -272,20 +291,32 @@ class ResidentNode:
 
     async def _begin(self, frame: TaskFrame) -> None:
         """Take a task: a new one, or one that a broken stream has interrupted."""
-        if frame.payload_bytes > LARGEST_TASK_BYTES:
-            raise MessageError(f"a task of {frame.payload_bytes} bytes")
+        if self._downloading is not None:
+            raise MessageError("a task before the one before it was complete")
+        if frame.payload_bytes > LARGEST_TASK_BYTES or frame.offset > frame.payload_bytes:
+            raise MessageError(f"a task of {frame.payload_bytes} bytes, from {frame.offset} on")
         hand = self._hands.get(frame.task)
-        if hand is None or not (hand.is_here or hand.incoming.received == frame.offset):
-            hand = begun(frame)
-            self._hands = {one: other for one, other in self._hands.items() if not other.is_done}
-            self._hands[hand.id] = hand
-        hand.is_wanted, hand.held_there = True, frame.held
+        if hand is None or not (hand.is_here or hand.goes_on(frame)):
+            hand = self._new_hand(frame)
+        hand.is_wanted = True
+        hand.held_there = Held(task=frame.held.task, bytes=frame.held.bytes, checksum=frame.held.checksum)
         self._downloading = None if hand.is_here else hand
+        self._left_bytes = frame.payload_bytes - frame.offset
         await self._add(frame.piece)
         if hand.is_done:
             self._answer(hand)
 
+    def _new_hand(self, frame: TaskFrame) -> Hand:
+        self._hands = {one: hand for one, hand in self._hands.items() if not hand.is_done}
+        if len(self._hands) >= MOST_TASKS or self._to_do.qsize() >= MOST_TASKS:
+            raise MessageError(f"more than {MOST_TASKS} tasks at a time")
+        hand = self._hands[frame.task] = begun(frame)
+        return hand
+
     async def _add(self, piece: bytes) -> None:
+        if len(piece) > self._left_bytes:
+            raise MessageError("a piece that nobody has announced")
+        self._left_bytes -= len(piece)
         hand = self._downloading
         if hand is None:
             return  # the rest of a task that was withdrawn, or that we have
@@ -309,7 +340,7 @@ class ResidentNode:
     def _drop(self, task: int) -> None:
         hand = self._hands.pop(task, None)
         if hand is not None:
-            hand.is_wanted = False
+            hand.let_go()
             if self._downloading is hand:
                 self._downloading = None
             if hand.is_done:
@@ -334,14 +365,13 @@ class ResidentNode:
             if self._context is None:
                 raise MessageError("a task before there is a run")
             reply = self._app(_message(hand), self._context)
-        except Exception as error:  # a message that no app of ours can read
-            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {error}"[:300])
-        else:
             if reply.has_error():
                 hand.failure = Failure(code=CODES.get(reply.error.code, Failure.FAILED), reason=reply.error.reason)
                 self._say(f"cannot do what the server asks: {reply.error.reason}")
             else:
                 hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)
+        except Exception as error:  # a message that no app of ours can read
+            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {error}"[:300])
         self._trained.tasks += 1
         self._trained.seconds += time.monotonic() - started
         hand.is_done = True
@@ -362,6 +392,13 @@ class ResidentNode:
         if text != self._last_word:
             self._last_word = text
             self._say(text)
+
+    def _tell_trouble(self, text: str) -> None:
+        """Say what went wrong, unless it is all that goes on here: coming, and going for the same reason."""
+        trouble = (text, self._trained.tasks)
+        if trouble != self._last_trouble:
+            self._last_trouble = trouble
+            self._say_once(text)
 
     async def _reason(self, error: Exception) -> str:
         if isinstance(error, (RefusedError, MessageError)):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -15,9 +18,12 @@ from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer
 from common.messages.messages_pb2 import Progress as ProgressFrame
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import METHOD, PREFIX_BYTES, Incoming, place_to_go_on
-from common.storage.spool import PIECE_BYTES, Spool
+from common.storage.spool import PIECE_BYTES, Spool, SpoolError
 
 SMALLEST_PIECE_BYTES = 1_000  # a server takes no smaller ones
+FIRST_WORD_SECONDS = 30.0  # in which a server says anything at all to a client that has come
+MOST_PROGRESS_IN_LINE = 10  # behind an upload; nobody wants to know later
+KEPT_FREE_BYTES = 1 << 28  # of the disk, or half of what is left of it
 
 
 @dataclass(eq=False)
@@ -36,6 +42,15 @@ class Hand:
     failure: Failure | None = None
     payload: bytes | Spool = b""
     is_done: bool = False
+
+    def goes_on(self, frame: TaskFrame) -> bool:
+        """Say whether a frame brings what is still missing here."""
+        return (self.incoming.size, self.incoming.received) == (frame.payload_bytes, frame.offset)
+
+    def let_go(self) -> None:
+        """Keep nothing of what nobody waits for, also where it stands in line to be done."""
+        self.is_wanted = False
+        self.question, self.incoming = b"", Incoming(0)
 
 
 class Pace:
@@ -59,6 +74,7 @@ class Stream:
         self._call = channel.stream_stream(METHOD)()
         self._pace = pace
         self._outbox: asyncio.Queue[Hand | FromClient | None] = asyncio.Queue()
+        self._in_line: set[int] = set()  # tasks whose answers are in the outbox
         self._writing: asyncio.Task[None] | None = None
         self._bytes_down = 0
         self._bytes_up = 0
@@ -85,16 +101,21 @@ class Stream:
         return carried
 
     def answer(self, hand: Hand) -> None:
-        """Send the answer to a task."""
-        self._outbox.put_nowait(hand)
+        """Send the answer to a task, once however often it is asked for meanwhile."""
+        if hand.id not in self._in_line:
+            self._in_line.add(hand.id)
+            self._outbox.put_nowait(hand)
 
     def progress(self, hand: Hand, phase: ProgressFrame.Phase, done: int, of: int) -> None:
-        """Say how far a task is."""
-        self._outbox.put_nowait(FromClient(progress=ProgressFrame(task=hand.id, phase=phase, done=done, of=of)))
+        """Say how far a task is, if that can be said soon."""
+        if self._outbox.qsize() < MOST_PROGRESS_IN_LINE:
+            self._outbox.put_nowait(FromClient(progress=ProgressFrame(task=hand.id, phase=phase, done=done, of=of)))
 
     async def frames(self, take: Callable[[FromServer], Awaitable[None]]) -> None:
         """Hand over each frame as it comes, until the server ends the stream."""
-        while (data := await self._call.read()) is not grpc.aio.EOF:
+        seconds: float | None = FIRST_WORD_SECONDS
+        while (data := await self._read(seconds)) is not grpc.aio.EOF:
+            seconds = None
             self._bytes_down += len(data) + PREFIX_BYTES
             try:
                 frame = FromServer.FromString(data)
@@ -102,10 +123,17 @@ class Stream:
                 raise MessageError("the server sent a frame that cannot be read") from None
             await take(frame)
 
+    async def _read(self, seconds: float | None) -> Any:  # noqa: ANN401 - bytes, or gRPC's EOF
+        try:
+            return await asyncio.wait_for(self._call.read(), seconds)
+        except TimeoutError:
+            raise MessageError("it says nothing") from None
+
     async def _write_all(self) -> None:
         try:
             while (item := await self._outbox.get()) is not None:
                 if isinstance(item, Hand):
+                    self._in_line.discard(item.id)
                     await self._write_answer(item)
                 else:
                     await self._write(item)
@@ -145,5 +173,11 @@ class Stream:
 
 
 def begun(frame: TaskFrame) -> Hand:
-    """Return the task that a frame begins."""
+    """Return the task that a frame begins, if there is room for it."""
+    if frame.offset:
+        raise MessageError("a task that goes on from where it never was")
+    if frame.payload_bytes > PIECE_BYTES:
+        free = shutil.disk_usage(tempfile.gettempdir()).free
+        if frame.payload_bytes > free - min(free // 2, KEPT_FREE_BYTES):
+            raise SpoolError(f"no room in {tempfile.gettempdir()} for a task of {frame.payload_bytes} bytes")
     return Hand(frame.task, frame.question, Incoming(frame.payload_bytes), time.monotonic())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 Say = Callable[[str], None]
@@ -36,3 +37,18 @@ class Event(str):
 def _line(text: str, longest: int) -> str:
     cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return "".join(character if character.isprintable() else " " for character in cut)
+
+
+def sparing(say: Say, lines: int, seconds: float) -> Say:
+    """Return a way to say no more than so many lines in a while, whoever makes them; the rest is lost."""
+    end, left = 0.0, lines
+
+    def say_sparingly(text: str) -> None:
+        nonlocal end, left
+        if (now := time.monotonic()) >= end:
+            end, left = now + seconds, lines
+        left -= 1
+        if left >= 0:
+            say(text)
+
+    return say_sparingly

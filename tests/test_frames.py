@@ -8,7 +8,7 @@ import os
 import random
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -204,8 +204,20 @@ def test_a_client_that_comes_all_the_time_has_to_wait(grid: LinkGrid) -> None:
     assert is_served(grid)
 
 
-def first_word(grid: LinkGrid, channel: grpc.Channel) -> str:
-    with RawStream(Link.in_the_clear(grid.summary), channel).hello("mallory") as one:
+def test_ever_new_names_are_no_more_clients_than_there_is_room_for(
+    grid: LinkGrid, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service, "MOST_CLIENTS", 50)
+    with channel_to(Link.in_the_clear(grid.summary)) as channel:
+        told = [first_word(grid, channel, f"name-{number}") for number in range(60)]
+        assert told == ["welcome"] * 50 + ["there are 50 clients already"] * 10
+        assert first_word(grid, channel, "name-0") == "welcome", "who is known comes back"
+    assert len(grid.get_node_ids()) == 50
+    assert len([one for one in said if "has to wait" in one]) == 1
+
+
+def first_word(grid: LinkGrid, channel: grpc.Channel, name: str = "mallory") -> str:
+    with RawStream(Link.in_the_clear(grid.summary), channel).hello(name) as one:
         frame = one.hear()
         assert frame is not None
         return frame.refused.reason or str(frame.WhichOneof("frame"))
@@ -356,7 +368,7 @@ class Fuzzer:
 
     def _go_on(self, one: RawStream) -> None:
         heard: SimpleQueue[FromServer | None] = SimpleQueue()
-        reading = threading.Thread(target=lambda: list(map(heard.put, iter(one.hear, None))))
+        reading = threading.Thread(target=lambda: deque(map(heard.put, iter(one.hear, None)), 0))
         reading.start()
         if self._random.random() < 0.5 and self._hears_task(heard):
             one.answer(self.task, self.introduction())

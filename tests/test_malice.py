@@ -119,7 +119,7 @@ class Mallory:
         question = Question.FromString(task.question)
         if not question.HasField("train"):
             return pack_introduction(Introduction(client=NAME, identity=f"of {NAME}"))
-        number: int = question.train.plan.round
+        number = int(question.train.plan.round)
         return self._tricks[(number - 1) % len(self._tricks)](number)
 
 

@@ -175,6 +175,11 @@ class Desk:
             self._give_up_the_lost()
             return self._names.get(name)
 
+    def seats(self) -> int:
+        """Return how many clients are here, or will soon be back."""
+        with self._changed:
+            return len(self._seats)
+
     def sit_down(self, name: str, identity: str, stream: Stream) -> tuple[Seat, Stream | None]:
         """Give a client its seat; return it with the stream that it had before."""
         with self._changed:

@@ -28,6 +28,7 @@ PENALTY_SECONDS = 10.0  # for which a client that broke the rules stays out
 SECONDS_BETWEEN_WORDS = 60.0  # that are said of one peer
 MOST_STREAMS_A_MINUTE = 60  # of a client, whose link may break time and again
 MOST_STREAMS_OF_A_PEER = 4_096  # in the clear, where a machine may hold thousands of clients for a trial
+MOST_CLIENTS = 4_096  # as many names as in the clear anybody can think of, who is waited for after each stream
 MOST_STREAMS_OF_A_CERTIFICATE = 32  # its name has one, but those on connections that broke are not gone at once
 NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
 SOFTWARE = f"{APP_NAME} {APP_VERSION}"
@@ -161,6 +162,8 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         if not self._streams_begun.allows(name):
             raise BusyError(f"{name} came more than {MOST_STREAMS_A_MINUTE} times in a minute")
         seat = self._desk.seat_of(name)
+        if seat is None and self._desk.seats() >= MOST_CLIENTS:
+            raise BusyError(f"there are {MOST_CLIENTS} clients already")
         if seat is not None and seat.stream is not None and seat.identity != hello.identity:
             raise BusyError(f"another client is called {name} already; end that one, or choose another name")
 

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from common.messages.messages_pb2 import FromClient, Hello
 from common.messages.stream import METHOD
 from server.link.service import SOFTWARE
 
 COUNT = 1_000
+RETURN_SECONDS = 10.0  # in which so many come again as were ended: as long as a handshake may take
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS = {
     b":method": b"POST",
@@ -83,8 +84,10 @@ KINDS: dict[str, tuple[Callable[[str], socket.socket], int]] = {
 
 def is_open(connection: socket.socket) -> bool:
     """Say whether the other side has not ended it; what it says is passed over."""
+    poll = select.poll()
+    poll.register(connection, select.POLLIN)
     try:
-        while select.select([connection], [], [], 0)[0] if connection.fileno() < 1024 else _is_readable(connection):
+        while poll.poll(0):
             if not connection.recv(1 << 16):
                 return False
     except OSError:
@@ -92,28 +95,26 @@ def is_open(connection: socket.socket) -> bool:
     return True
 
 
-def _is_readable(connection: socket.socket) -> bool:
-    poll = select.poll()
-    poll.register(connection, select.POLLIN)
-    return bool(poll.poll(0))
-
-
 def besiege(kind: str, address: str, count: int) -> None:
-    """Hold so many connections, and come again for each that is ended; say when all are there."""
+    """Hold so many connections; for each that is ended another comes, all of them in ten seconds; say when all came."""
     one_more, _ = KINDS[kind]
-    connections: list[socket.socket] = []
-    is_said = False
+    held: dict[int, socket.socket] = {}
+    poll = select.poll()
+    started, came = time.monotonic(), 0
     while True:
-        connections = [one for one in connections if is_open(one) or one.close()]  # type: ignore[func-returns-value]
-        while len(connections) < count:
-            try:
-                connections.append(one_more(address))
-            except OSError:
-                break
-        if not is_said:
-            is_said = True
-            print("here", flush=True)  # noqa: T201 - to who has started us
-        time.sleep(0.2)
+        while len(held) < count and came < count * (1 + (time.monotonic() - started) / RETURN_SECONDS):
+            came += 1
+            with suppress(OSError):
+                connection = one_more(address)
+                held[connection.fileno()] = connection
+                poll.register(connection, select.POLLIN)
+            if came == count:
+                started = time.monotonic()
+                print("here", flush=True)  # noqa: T201 - to who has started us
+        for descriptor, _event in poll.poll(100):
+            if not is_open(held[descriptor]):
+                poll.unregister(descriptor)
+                held.pop(descriptor).close()
 
 
 @contextmanager

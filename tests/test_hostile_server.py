@@ -1,0 +1,271 @@
+"""A server that sends anything: the client says one line, keeps its disk and its memory, and stays for a better one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from flwr.app import Context, Message
+
+import client.stream
+from client.link import Link
+from client.node import MOST_TASKS, ResidentNode, Workers, channel_to
+from common.experiment.files import load_experiment
+from common.messages.content import content_of, head_of
+from common.messages.messages import pack_introduction_question, pack_notice
+from common.messages.messages_pb2 import Answer, Cancel, Finished, FromClient, FromServer, Task, Wait, Welcome
+from common.messages.stream import METHOD
+from common.say import Event, sparing
+from common.storage.spool import PIECE_BYTES
+from tests.harness.memory import resident_bytes
+from tests.harness.processes import client_process, wait_until
+
+EXPERIMENT = load_experiment("digits", ["clients=2"]).to_yaml()
+QUESTION = head_of(pack_introduction_question())
+Script = Callable[[Iterator[bytes]], Iterator[FromServer | bytes]]
+
+
+def welcome() -> FromServer:
+    return FromServer(welcome=Welcome(run="r", experiment=EXPERIMENT))
+
+
+def task(number: int = 1, **fields: object) -> FromServer:
+    return FromServer(task=Task(**{"task": number, "question": QUESTION, **fields}))  # type: ignore[arg-type]
+
+
+def piece(count: int = PIECE_BYTES) -> FromServer:
+    return FromServer(piece=bytes(count))
+
+
+class HostileServer(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
+    """Follows one script a stream, and the last one from then on."""
+
+    def __init__(self, *scripts: Script) -> None:
+        self._scripts = list(scripts)
+        self.answers: list[Answer] = []
+        self.streams = 0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        is_ours = handler_call_details.method == METHOD
+        return grpc.stream_stream_rpc_method_handler(self._work) if is_ours else None
+
+    def _work(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        self.streams += 1
+        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
+        for frame in script(self._noted(frames)):
+            yield frame if isinstance(frame, bytes) else frame.SerializeToString()
+
+    def _noted(self, frames: Iterator[bytes]) -> Iterator[bytes]:
+        for data in frames:
+            frame = FromClient.FromString(data)
+            if frame.HasField("answer"):
+                self.answers.append(frame.answer)
+            yield data
+
+
+def honest(frames: Iterator[bytes]) -> Iterator[FromServer]:
+    next(frames)
+    yield welcome()
+    yield task(99)
+    for _ in frames:
+        pass
+
+
+@contextmanager
+def serving(server: HostileServer) -> Iterator[str]:
+    with ThreadPoolExecutor(8) as threads:
+        process = grpc.server(threads)
+        process.add_generic_rpc_handlers((server,))
+        port = process.add_insecure_port("127.0.0.1:0")
+        process.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.stop(0).wait()
+
+
+def answer(message: Message, _: Context) -> Message:
+    return Message(content_of(b"done"), reply_to=message)
+
+
+def heard_by_a_client(server: HostileServer, until: Callable[[], bool], app: object = answer) -> list[str]:
+    """Let a client meet a server until something is so, and return what it has said."""
+    said: list[str] = []
+
+    async def meet(address: str) -> None:
+        link = Link.in_the_clear(address)
+        channel = channel_to(link)
+        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append)  # type: ignore[arg-type]
+        running = asyncio.create_task(node.run())
+        end = asyncio.get_running_loop().time() + 20
+        while not until():
+            assert not running.done(), "the client has given up"
+            assert asyncio.get_running_loop().time() < end, said
+            await asyncio.sleep(0.02)
+        node.stop()
+        await running
+        await channel.close()
+
+    with serving(server) as address:
+        asyncio.run(meet(address))
+    return said
+
+
+def has_answered(server: HostileServer) -> Callable[[], bool]:
+    return lambda: any(one.task == 99 for one in server.answers)
+
+
+# What a server says after its welcome, and what the client says of that.
+FRAMES: dict[str, list[FromServer | bytes]] = {
+    "a frame that cannot be read": [b"\xff\xff"],
+    "a frame that this version does not know": [b""],
+    "a piece that nobody has announced": [piece(10)],
+    "a piece of nothing": [task(payload_bytes=10), piece(0)],
+    "a piece that nobody has announced; trying": [task(payload_bytes=10, piece=bytes(11))],
+    "a task of 1099511627776 bytes, from 0 on": [task(payload_bytes=1 << 40), *[piece()] * 5],
+    "a task of 9223372036854775808 bytes": [task(payload_bytes=1 << 63)],
+    "a task of 10 bytes, from 11 on": [task(payload_bytes=10, offset=11)],
+    "goes on from where it never was": [task(payload_bytes=10, offset=5, piece=bytes(5))],
+    "for a task of 60000000000 bytes": [task(payload_bytes=60_000_000_000), *[piece()] * 5],
+    "before the one before it was complete": [task(1, payload_bytes=5_000), task(2)],
+}
+
+
+@pytest.mark.parametrize("line", FRAMES)
+def test_a_client_says_one_line_and_stays(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client.stream, "KEPT_FREE_BYTES", 1 << 60)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100_000_000_000}))
+
+    def hostile(frames: Iterator[bytes]) -> Iterator[FromServer | bytes]:
+        next(frames)
+        yield welcome()
+        yield from FRAMES[line]
+        for _ in frames:
+            pass
+
+    server = HostileServer(hostile, hostile, honest)
+    said = heard_by_a_client(server, has_answered(server))
+    assert sum(line in one for one in said) == 1, "and not for each time"
+    assert server.streams >= 3
+
+
+def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client.stream, "FIRST_WORD_SECONDS", 0.3)
+    is_over = threading.Event()
+
+    def silent(_: Iterator[bytes]) -> Iterator[FromServer]:
+        is_over.wait(20)
+        yield from ()
+
+    def until() -> bool:
+        if has_answered(server)():
+            is_over.set()
+        return is_over.is_set()
+
+    server = HostileServer(silent, silent, honest)
+    said = heard_by_a_client(server, until)
+    assert sum("it says nothing" in one for one in said) == 1
+
+
+def test_a_task_before_there_is_a_run_is_answered_with_a_failure() -> None:
+    def early(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield task(5)
+        next(frames)
+
+    server = HostileServer(early, honest)
+    heard_by_a_client(server, has_answered(server))
+    assert "a task before there is a run" in server.answers[0].failure.reason
+
+
+def test_tasks_without_end_are_refused_and_those_withdrawn_are_not_kept() -> None:
+    """The first keeps the client busy: what comes then stands in line."""
+    is_over = threading.Event()
+
+    def busy(message: Message, context: Context) -> Message:
+        is_over.wait(20)
+        return answer(message, context)
+
+    def flood(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield welcome()
+        yield task(1)
+        for number in range(2, 1_000):
+            yield task(number, payload_bytes=2 * PIECE_BYTES, piece=bytes(PIECE_BYTES))
+            yield piece()
+            yield FromServer(cancel=Cancel(task=number))
+
+    def files() -> int:
+        return sum("(deleted)" in str(one.readlink()) for one in Path("/proc/self/fd").iterdir() if one.is_symlink())
+
+    server, before = HostileServer(flood, honest), files()
+    memory = resident_bytes(os.getpid())
+    told: list[int] = []
+
+    def until() -> bool:
+        if server.streams >= 2 and not told:
+            told.append(files())
+            is_over.set()
+        return has_answered(server)()
+
+    said = heard_by_a_client(server, until, busy)
+    assert sum(f"more than {MOST_TASKS} tasks at a time" in one for one in said) == 1
+    assert told[0] <= before + 2, "files of what was withdrawn are gone"
+    assert resident_bytes(os.getpid()) < memory + 100_000_000
+
+
+def test_what_a_server_says_is_one_short_line_and_not_a_flood(tmp_path: Path) -> None:
+    def loud(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield welcome()
+        for number in range(1_000):
+            yield FromServer(wait=Wait(reason=f"\x1b[2J{number}\n"))
+            yield FromServer(finished=Finished(summary="x\r\n" * 1_000))
+        yield task(98, question=head_of(pack_notice("\x1b]0;title\x07\n" * 1_000)))
+        yield task(99)
+        for _ in frames:
+            pass
+
+    server, log = HostileServer(loud), tmp_path / "log"
+    with serving(server) as address, client_process(address, "--insecure", "--partition", "0/2", log=log) as process:
+        wait_until(has_answered(server))
+        assert process.poll() is None
+    lines = log.read_text().split("\n")
+    assert len(lines) <= 110
+    assert all(len(line) <= 600 and line.isprintable() for line in lines)
+
+
+def test_a_path_that_a_server_sends_is_not_read_out_to_it(tmp_path: Path) -> None:
+    """An experiment may be a path where an operator gives it; from a server it is the text itself."""
+    secret = tmp_path / "secret"
+    secret.write_text("password: hunter2\n")
+
+    def curious(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield FromServer(welcome=Welcome(run="r", experiment=str(secret)))
+        yield task(99)
+        for _ in frames:
+            pass
+
+    server = HostileServer(curious, honest)
+    said = heard_by_a_client(server, has_answered(server))
+    assert any("no text of several lines" in one for one in said)
+    assert not any("hunter2" in one.failure.reason for one in server.answers)
+
+
+def test_lines_beyond_a_number_are_lost_for_a_while() -> None:
+    said: list[str] = []
+    say = sparing(said.append, 3, 0.2)
+    for number in range(10):
+        say(str(number))
+    assert said == ["0", "1", "2"]
+    threading.Event().wait(0.25)
+    say(Event("more", kind="notice"))
+    assert said[-1] == "more"
