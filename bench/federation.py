@@ -236,7 +236,3 @@ def _status_bytes(pid: int, key: str) -> int:
         if line.startswith(key):
             return int(line.split()[1]) * 1024
     raise RuntimeError(f"no {key} in /proc/{pid}/status")
-
-
-def _quiet(_: str) -> None:
-    """Say nothing."""

@@ -24,18 +24,11 @@ from client.link import Link
 from client.stream import Hand, Pace, Stream, begun
 from common.errors import MessageError, UserError
 from common.messages.content import arrays_of, content_of, head_of, payload_of
-from common.messages.flower import (
-    APP_NAME,
-    APP_VERSION,
-    CLIENT_CANNOT_NOW,
-    CLIENT_FORGOT,
-    begin_run,
-    set_message_id,
-)
+from common.messages.flower import SOFTWARE, begin_run, set_message_id
 from common.messages.messages import message_type_of
 from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Refused, Welcome
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import STREAM_OPTIONS
+from common.messages.stream import FAILURES, STREAM_OPTIONS
 from common.say import Say
 from common.storage.disk import NoRoomError
 from common.storage.spool import PIECE_BYTES
@@ -54,7 +47,6 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 5_000),
     ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take
 )
-CODES = {CLIENT_CANNOT_NOW: Failure.CANNOT_NOW, CLIENT_FORGOT: Failure.FORGOT}
 
 
 def channel_to(link: Link) -> grpc.aio.Channel:
@@ -128,7 +120,7 @@ class ResidentNode:
         self._app = app
         self._config = config
         self._hello = Hello(
-            software=f"{APP_NAME} {APP_VERSION}",
+            software=SOFTWARE,
             name=str(config["name"]),
             identity=identity,
             device=str(config.get("device", "")),
@@ -276,9 +268,8 @@ class ResidentNode:
 
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
-        if (
-            "\n" not in welcome.experiment
-        ):  # it would be taken for the path of a file here, and be read out to the server
+        # One line would be taken for the path of a file here, and what is in that be told to the server.
+        if "\n" not in welcome.experiment:
             raise MessageError("an experiment that is no text of several lines")
         self._note_joined()
         self._say_once(f"joined the server at {self._link.address}")
@@ -366,7 +357,7 @@ class ResidentNode:
                 raise MessageError("a task before there is a run")
             reply = self._app(_message(hand), self._context)
             if reply.has_error():
-                hand.failure = Failure(code=CODES.get(reply.error.code, Failure.FAILED), reason=reply.error.reason)
+                hand.failure = Failure(code=FAILURES.get(reply.error.code, Failure.FAILED), reason=reply.error.reason)
                 self._say(f"cannot do what the server asks: {reply.error.reason}")
             else:
                 hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)

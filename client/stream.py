@@ -17,10 +17,9 @@ from common.errors import MessageError
 from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer, Goodbye, Held, Hello
 from common.messages.messages_pb2 import Progress as ProgressFrame
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import METHOD, PREFIX_BYTES, Incoming, place_to_go_on
+from common.messages.stream import METHOD, PREFIX_BYTES, SMALLEST_PIECE_BYTES, Incoming, place_to_go_on
 from common.storage.spool import PIECE_BYTES, Spool, SpoolError
 
-SMALLEST_PIECE_BYTES = 1_000  # a server takes no smaller ones
 FIRST_WORD_SECONDS = 30.0  # in which a server says anything at all to a client that has come
 MOST_PROGRESS_IN_LINE = 10  # behind an upload; nobody wants to know later
 KEPT_FREE_BYTES = 1 << 28  # of the disk, or half of what is left of it

@@ -20,6 +20,7 @@ from flwr.app import Message
 from client.link import Link
 from common.experiment.files import load_experiment
 from common.messages.content import arrays_of, content_of, head_of
+from common.messages.flower import SOFTWARE
 from common.messages.messages import (
     Introduction,
     Run,
@@ -286,7 +287,7 @@ class Fuzzer:
         self.task = 1  # the last that it was asked
 
     def greeting(self) -> bytes:
-        hello = Hello(software=service.SOFTWARE, name=self._name, identity="m")
+        hello = Hello(software=SOFTWARE, name=self._name, identity="m")
         return bytes(FromClient(hello=hello).SerializeToString())
 
     def frame(self) -> bytes:
@@ -321,7 +322,7 @@ class Fuzzer:
 
     def _hello(self) -> FromClient:
         held = Held(task=self._task(), bytes=self._number(), checksum=self._random.getrandbits(32))
-        return FromClient(hello=Hello(software=service.SOFTWARE, name=self._name, identity="m", held=held))
+        return FromClient(hello=Hello(software=SOFTWARE, name=self._name, identity="m", held=held))
 
     def _answer(self) -> FromClient:
         told = ReportMessage(client=self._name, round=self._random.randrange(5), train_seconds=self._random.random())

@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(slots, "_reserve", full)
+        patch.setattr(slots, "reserve_room", full)
         with pytest.raises(NoRoomError, match=r"cannot write .*a\.1: .*No space left"):
             save(place, 2.0)
     assert value_in(place) == 1.0

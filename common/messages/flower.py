@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # it is slow to import
 
 APP_NAME = "sparse-proxskip"
 APP_VERSION = metadata.version(APP_NAME)
+SOFTWARE = f"{APP_NAME} {APP_VERSION}"  # which both ends of a link must run
 
 # The error codes of replies that bring no answer: the client says that it never can, that it cannot before something
 # that it waits for has changed, or not with the control variate that the server counts on, which it has lost; or the

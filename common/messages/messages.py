@@ -20,13 +20,13 @@ from common.messages import messages_pb2 as proto
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.rounds.records import PeakMemory
 from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
+from common.say import LONGEST_NAME
 from common.storage.spool import Spool
 
 _EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
 _SETTINGS = "settings"  # key=value, separated by spaces
 _RUN = "run"  # what a client's memory belongs to
 
-LONGEST_NAME = 100
 LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
 

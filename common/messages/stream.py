@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from zlib_ng import zlib_ng
 
 from common.errors import MessageError
-from common.messages.messages_pb2 import Held
+from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
+from common.messages.messages_pb2 import Failure, Held
 from common.storage.spool import PIECE_BYTES, Spool
 
 METHOD = "/proxskip.Link/Work"
 PREFIX_BYTES = 5  # that gRPC puts before each frame
 LARGEST_FRAME_BYTES = PIECE_BYTES + (1 << 16)  # a piece, and what is around it
+SMALLEST_PIECE_BYTES = 1_000  # but for the last one: who sends less keeps the server busy with nothing
+# How a client's failure is called on the stream, by the code that Flower's errors have.
+FAILURES = {
+    CLIENT_FAILED: Failure.FAILED,
+    CLIENT_CANNOT_NOW: Failure.CANNOT_NOW,
+    CLIENT_FORGOT: Failure.FORGOT,
+}
 STREAM_OPTIONS = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", LARGEST_FRAME_BYTES),
-    # Larger frames and windows than gRPC's own, and no probes for what they should be: a third of the time for a piece,
-    # and 200 bytes less around a small message.
+    # Larger frames and windows than gRPC's own: a third of the time for a piece. And no pings to find out what they
+    # should be, which go around every small message.
     ("grpc.http2.max_frame_size", (1 << 24) - 1),
     ("grpc.http2.lookahead_bytes", 1 << 22),
     ("grpc.http2.write_buffer_size", 1 << 22),
@@ -28,12 +34,6 @@ STREAM_OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
 )
-
-
-def pieces(payload: bytes | Spool, start: int, piece_bytes: int = PIECE_BYTES) -> Iterator[bytes]:
-    """Give a payload from somewhere on, piece by piece."""
-    for place in range(start, len(payload), piece_bytes):
-        yield payload[place : place + piece_bytes]
 
 
 def checksum(payload: bytes | Spool, count: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from common.say import Say
 
 FIRST_RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 60.0
+ZEROS_BYTES = 1 << 20  # at a time
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _Result = TypeVar("_Result")
@@ -47,3 +49,21 @@ def when_there_is_room(write: Callable[[], _Result], say: Say) -> _Result:
             say(f"{error}; trying again in {pause:g} s")
         time.sleep(pause)
         pause = min(2 * pause, LONGEST_RETRY_SECONDS)
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def reserve_room(descriptor: int, size: int) -> None:
+    """Take the room for a file of this size now, so that a full disk shows at once."""
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+        return
+    for start in range(0, size, ZEROS_BYTES):  # macOS
+        os.pwrite(descriptor, bytes(min(ZEROS_BYTES, size - start)), start)

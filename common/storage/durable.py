@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,29 +10,22 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from common.errors import UserError
-from common.storage.disk import writing
+from common.storage.disk import sync, writing
 
 
-def write_durably(
-    path: Path, tensors: Mapping[str, Tensor | None], metadata: dict[str, str], *, wait_for_disk: bool = True
-) -> None:
-    """Replace a file; a crash at any moment leaves the old one or the new one.
-
-    Without waiting for the disk that is only so as long as the power does not fail.
-    """
+def write_durably(path: Path, tensors: Mapping[str, Tensor | None], metadata: dict[str, str]) -> None:
+    """Replace a file; a crash at any moment leaves the old one or the new one."""
     present = {name: tensor.cpu().contiguous() for name, tensor in tensors.items() if tensor is not None}
     draft = path.with_suffix(".new")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             save_file(present, draft, metadata=metadata)
-            if wait_for_disk:
-                _sync(draft)
+            sync(draft)
             draft.replace(path)
         finally:
             draft.unlink(missing_ok=True)  # half of a file would take the room that is missing
-        if wait_for_disk:
-            _sync(path.parent)  # the name is on the disk as well
+        sync(path.parent)  # the name is on the disk as well
 
 
 def read_durable(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, str]] | None:
@@ -45,11 +37,3 @@ def read_durable(path: Path, what: str) -> tuple[dict[str, Tensor], dict[str, st
             return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} is not {what}: {error}; move it away to start afresh") from None
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

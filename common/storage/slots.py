@@ -25,7 +25,7 @@ from torch import Tensor
 from zlib_ng import zlib_ng
 
 from common.errors import UserError
-from common.storage.disk import writing
+from common.storage.disk import reserve_room, sync, writing
 
 HEADER = struct.Struct("<8sQQI4x")  # the magic, the number of the writing, the length of the rest, its CRC-32
 MAGIC = b"proxskip"
@@ -69,6 +69,7 @@ class Slots:
     def read(self) -> Saved | None:
         """Return what was saved last; None where nothing was."""
         slots = [_read(file) for file in self.files]
+        self._numbers = [slot.number for slot in slots]
         newest = max(slots, key=lambda slot: slot.number)
         if not newest.number:
             if damaged := [file for file, slot in zip(self.files, slots, strict=True) if slot.size]:
@@ -130,8 +131,8 @@ def _write(file: Path, parts: list[memoryview], *, wait_for_disk: bool) -> None:
     descriptor = _opened(file)
     try:
         if os.fstat(descriptor).st_size < length:
-            _reserve(descriptor, int(GROWTH * length))
-            _sync_folder(file.parent)  # it may be new there
+            reserve_room(descriptor, int(GROWTH * length))
+            sync(file.parent)  # it may be new there
         _write_all(descriptor, parts)
         if wait_for_disk:
             _sync(descriptor)
@@ -158,20 +159,5 @@ def _write_all(descriptor: int, parts: list[memoryview]) -> None:
             parts[0] = parts[0][written:]
 
 
-def _reserve(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.truncate(descriptor, size)
-
-
 def _sync(descriptor: int) -> None:
     getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has the latter only
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

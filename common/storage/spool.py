@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from common.storage.disk import NoRoomError
+from common.storage.disk import NoRoomError, reserve_room
 
 # What is longer is kept in a file, and goes over the wire in pieces of this size. On its way through gRPC and protobuf
 # a piece is some eight times in memory, by measure, for each client: pieces of 4 MB save a sixth of a round, and take
@@ -35,7 +35,7 @@ class Spool:
             self._descriptor = file.fileno()
             os.truncate(self._descriptor, size)
             if reserve:
-                _reserve(self._descriptor, size)
+                reserve_room(self._descriptor, size)
 
     def __len__(self) -> int:
         return self._size
@@ -56,14 +56,6 @@ class Spool:
         """Return the bytes as memory, of which there is as much as was read."""
         with _refusals():
             return mmap.mmap(self._descriptor, self._size)
-
-
-def _reserve(descriptor: int, size: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-        return
-    for start in range(0, size, PIECE_BYTES):  # macOS
-        os.pwrite(descriptor, bytes(min(PIECE_BYTES, size - start)), start)
 
 
 def spooled(parts: Iterable[bytes | memoryview], size: int) -> Spool:

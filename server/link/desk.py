@@ -83,11 +83,17 @@ class Desk:
 
     # The strategy's side.
 
-    def nodes(self) -> dict[int, str]:
-        """Return who is here, by node."""
+    def nodes(self) -> list[int]:
+        """Return the nodes of who is here."""
         with self._changed:
             self._give_up_the_lost()
-            return {node: seat.name for node, seat in self._seats.items()}
+            return list(self._seats)
+
+    def name_of(self, node: int) -> str:
+        """Return who is behind a node; nothing where nobody is."""
+        with self._changed:
+            seat = self._seats.get(node)
+            return "" if seat is None else seat.name
 
     def put(self, messages: Iterable[Message]) -> list[str]:
         """Hand out messages; return their ids."""
@@ -150,7 +156,7 @@ class Desk:
     def forget_all(self) -> None:
         """Keep nothing of a run that is over."""
         with self._changed:
-            everything = [str(one) for one in self._spent]
+            everything = list(self._spent)
         self.forget(everything)
 
     def spent_on(self, message_id: str) -> Task | None:

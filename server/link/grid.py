@@ -44,7 +44,7 @@ class LinkGrid(PromptGrid):
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes of clients that are here, or will soon be back."""
-        return list(self._desk.nodes())
+        return self._desk.nodes()
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages."""
@@ -83,7 +83,7 @@ class LinkGrid(PromptGrid):
 
     def client_name(self, node_id: int) -> str:
         """Return the name that the client behind a node may use."""
-        return self._desk.nodes().get(node_id, "")
+        return self._desk.name_of(node_id)
 
     def carried(self, message_id: str) -> Carried:
         """Return what streams carried for a message and its reply so far, and how long that took."""

@@ -12,11 +12,10 @@ from urllib.parse import unquote
 import grpc
 from google.protobuf.message import DecodeError
 
-from common.messages.flower import APP_NAME, APP_VERSION
-from common.messages.messages import LONGEST_NAME
+from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import FromClient, FromServer, Hello, Refused, Wait
 from common.messages.stream import METHOD, PREFIX_BYTES
-from common.say import Event, Say
+from common.say import LONGEST_NAME, Event, Say
 from server.link.admission import CERTIFICATE, Admission, NotLetInError
 from server.link.desk import Desk
 from server.link.limits import Limit, peer_of
@@ -31,7 +30,6 @@ MOST_STREAMS_OF_A_PEER = 4_096  # in the clear, where a machine may hold thousan
 MOST_CLIENTS = 4_096  # as many names as in the clear anybody can think of, who is waited for after each stream
 MOST_STREAMS_OF_A_CERTIFICATE = 32  # its name has one, but those on connections that broke are not gone at once
 NO_RUN = FromServer(wait=Wait(reason="the server has no run at this moment"))
-SOFTWARE = f"{APP_NAME} {APP_VERSION}"
 
 
 class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types

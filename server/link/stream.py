@@ -12,26 +12,21 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from common.errors import MessageError
-from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
-from common.messages.messages_pb2 import Answer, Cancel, Failure, FromClient, FromServer, Held, Progress, Refused
+from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED
+from common.messages.messages_pb2 import Answer, Cancel, FromClient, FromServer, Held, Progress, Refused
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import PREFIX_BYTES, Incoming, place_to_go_on
+from common.messages.stream import FAILURES, PREFIX_BYTES, SMALLEST_PIECE_BYTES, Incoming, place_to_go_on
 from common.say import Event
 from common.storage.spool import PIECE_BYTES, SpoolError
 from server.link.desk import Desk, Seat, Task
 
-SMALLEST_PIECE_BYTES = 1_000  # but for the last one: who sends less keeps the server busy with nothing
 MOST_PROGRESS_A_SECOND = 20
 LARGEST_PROGRESS_BYTES = 200
 MOST_IN_LINE = 200  # that a client leaves unread
 MOST_UNASKED = 20  # answers beyond one for each task: to those that a stream before this one brought
 STALL_SECONDS = 300.0  # for which a client may leave one frame unread; on a thin link a piece takes minutes
 END_SECONDS = 2.0  # in which a client is told why its stream ends
-CODES = {
-    Failure.FAILED: CLIENT_FAILED,
-    Failure.CANNOT_NOW: CLIENT_CANNOT_NOW,
-    Failure.FORGOT: CLIENT_FORGOT,
-}
+CODES = {failure: code for code, failure in FAILURES.items()}
 
 
 class ViolationError(Exception):

@@ -9,9 +9,9 @@ import grpc
 
 from client.link import Link
 from client.node import CHANNEL_OPTIONS
+from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Hello
 from common.messages.stream import METHOD
-from server.link.service import SOFTWARE
 
 
 def channel_to(link: Link) -> grpc.Channel:

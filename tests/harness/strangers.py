@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
+from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import FromClient, Hello
 from common.messages.stream import METHOD
-from server.link.service import SOFTWARE
 
 COUNT = 1_000
 RETURN_SECONDS = 10.0  # in which so many come again as were ended: as long as a handshake may take
