@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -225,7 +226,10 @@ def first_word(grid: LinkGrid, channel: grpc.Channel, name: str = "mallory") -> 
 
 
 def test_of_two_with_one_identity_the_newer_stays_and_of_two_identities_the_older(grid: LinkGrid) -> None:
-    with joined(grid, "a") as older, joined(grid, "a") as newer:
+    with ExitStack() as stack:
+        older = stack.enter_context(joined(grid, "a"))
+        older.hear_until("welcome")
+        newer = stack.enter_context(joined(grid, "a"))
         refused = older.hear_until("refused").refused
         assert refused.final
         assert "has taken its place" in refused.reason

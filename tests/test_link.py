@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,9 +21,11 @@ from common.messages.stream import checksum
 from common.rounds.records import RoundRecord
 from common.storage.spool import PIECE_BYTES
 from server.link import desk as desk_module
+from server.link import hub as hub_module
 from server.link.grid import LinkGrid
 from server.link.hub import Hub
 from strategies.flower.terms import Terms
+from tests.harness import raw_stream
 from tests.harness.processes import client_process, deploy, wait_until
 from tests.harness.raw_stream import RawStream
 
@@ -47,6 +50,19 @@ def joined(hub: Hub, name: str = "a", **hello: object) -> RawStream:
     stream = RawStream.in_the_clear(hub.address).hello(name, **hello)
     stream.hear_until("welcome")
     return stream
+
+
+@pytest.mark.slow
+def test_a_stream_on_which_nothing_is_said_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training may take hours: pings are all that goes over the link, and they are not too many."""
+    hurried = {"grpc.keepalive_time_ms": 1_000, "grpc.http2.min_ping_interval_without_data_ms": 500}
+    for module, options in ((hub_module, "STREAM_OPTIONS"), (raw_stream, "CHANNEL_OPTIONS")):
+        as_it_is = getattr(module, options)
+        monkeypatch.setattr(module, options, tuple((key, hurried.get(key, value)) for key, value in as_it_is))
+    with Hub("127.0.0.1:0", say=lambda _: None) as hub, hub.run(RUN) as grid, joined(hub) as client:
+        time.sleep(8)  # gRPC ends a connection at the third ping that is too early
+        ask(grid)
+        client.hear_until("task")
 
 
 def ask(grid: LinkGrid, payload: bytes = b"") -> str:
