@@ -215,7 +215,7 @@ def test_ever_new_names_are_no_more_clients_than_there_is_room_for(
         assert told == ["welcome"] * 50 + ["there are 50 clients already"] * 10
         assert first_word(grid, channel, "name-0") == "welcome", "who is known comes back"
     assert len(grid.get_node_ids()) == 50
-    assert len([one for one in said if "has to wait" in one]) == 1
+    assert len([one for one in said if "put off" in one]) == 1
 
 
 def first_word(grid: LinkGrid, channel: grpc.Channel, name: str = "mallory") -> str:
@@ -446,17 +446,17 @@ def test_twenty_thousand_frames_are_each_taken_or_the_last(monkeypatch: pytest.M
     monkeypatch.setattr(service, "MOST_STREAMS_OF_A_PEER", 10**9)
     said: list[str] = []
     reasons: Counter[str] = Counter()
-    fuzzer, table = Fuzzer(2, "mallory"), desk.Desk(lambda action: action())
+    fuzzer, table = Fuzzer(2, "mallory"), LinkGrid(lambda action: action())
     office = service.Service(table, Admission(None, said.append), said.append)
     question = pack_introduction_question()
 
     async def attack() -> None:
         while fuzzer.sent < FRAMES:
-            sent = table.put([message_to(node, "introduce", question) for node in table.nodes()])
+            sent = table.push_messages([message_to(node, "introduce", question) for node in table.get_node_ids()])
             script = Script(fuzzer, [fuzzer.greeting(), *(fuzzer.frame() for _ in range(20))])
             await office._work(None, script)
             reasons.update(frame.refused.reason for frame in script.written if frame.HasField("refused"))
-            table.take(sent)
+            table.pull_messages(sent)
             table.forget(sent)
 
     asyncio.run(attack())
@@ -464,7 +464,7 @@ def test_twenty_thousand_frames_are_each_taken_or_the_last(monkeypatch: pytest.M
     assert not any("went wrong" in line for line in said)
     assert len(reasons) >= 10, "the fuzzer gets everywhere"
     assert not table._answered
-    assert not table._spent
+    assert not table._kept
     assert len(table._seats) <= 1
 
 
@@ -497,9 +497,9 @@ def test_twenty_thousand_frames_of_anything_with_a_good_certificate(
             assert run.model.isfinite().all()
         assert resident_bytes(os.getpid()) < before + 50_000_000
         assert spools_of_this_process() <= files
-        kept = hub._desk
+        kept = hub.grid
         assert not kept._answered
-        assert not kept._spent
+        assert not kept._kept
         assert len(kept._seats) <= 3
     assert len(said) <= 10, said  # as many as minutes, whatever the machine
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

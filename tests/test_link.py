@@ -236,7 +236,7 @@ def test_progress_is_heard(hub: Hub, grid: LinkGrid) -> None:
         task = stream.hear_until("task").task
         progress = Progress(task=task.task, phase=Progress.TRAINING, done=12, of=64)
         stream.say(progress=progress)
-        seat = hub._desk.seat_of("a")
+        seat = grid.seat_of("a")
         assert seat is not None
         wait_until(lambda: seat.progress == progress)
 

@@ -61,7 +61,7 @@ def test_honest_clients_join_and_are_averaged_beside_a_thousand_strangers(
                 options = [str(keys.add(f"client-{index}")), "--server", hub.address, *options]
             stack.enter_context(client_process(*options, log=tmp_path / f"{index}.log"))
         # Strangers that say Hello in the clear are as good as clients: they are left out when two others are here.
-        wait_until(lambda: {"client-0", "client-1"} <= set(map(hub._desk.name_of, hub._desk.nodes())))
+        wait_until(lambda: {"client-0", "client-1"} <= set(map(hub.grid.client_name, hub.grid.get_node_ids())))
         run = deploy(hub, experiment, Terms(deadline_seconds=60))
         assert descriptors() < before + COUNT + 100
     assert run.counted == [2] * ROUNDS

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
 from zlib_ng import zlib_ng
 
 from common.errors import MessageError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages_pb2 import Failure, Held
 from common.storage.spool import PIECE_BYTES, Spool
+
+_Result = TypeVar("_Result")
 
 METHOD = "/proxskip.Link/Work"
 PREFIX_BYTES = 5  # that gRPC puts before each frame
@@ -48,6 +54,11 @@ def place_to_go_on(payload: bytes | Spool, held: Held) -> int:
     """Return how much of a payload the other side has already, if it is this one."""
     has_some = 0 < held.bytes <= len(payload)
     return held.bytes if has_some and checksum(payload, held.bytes) == held.checksum else 0
+
+
+async def in_thread_if_large(size: int, action: Callable[..., _Result], *arguments: object) -> _Result:
+    """Do what may wait for the disk beside the loop; what is small is in memory."""
+    return action(*arguments) if size <= PIECE_BYTES else await asyncio.to_thread(action, *arguments)
 
 
 class Incoming:

@@ -16,8 +16,28 @@ CERTIFICATE = "x509_pem_cert"
 SECONDS_BETWEEN_LOOKS = 1.0  # at the folder for the sake of one key, which whoever was revoked may show without end
 
 
-class NotLetInError(Exception):
-    """A client may not join: why, for both operators."""
+class TurnedAwayError(Exception):
+    """A client is not served, or no longer: why, for both operators."""
+
+    what_was_done = "cut off"
+    is_final = False  # it would not help to come again
+
+
+class NotLetInError(TurnedAwayError):
+    """A client may not join."""
+
+    what_was_done = "refused"
+    is_final = True
+
+
+class BusyError(TurnedAwayError):
+    """A client has to come again later."""
+
+    what_was_done = "put off"
+
+
+class ViolationError(TurnedAwayError):
+    """A client does not keep to the protocol."""
 
 
 class Admission:

@@ -1,98 +1,133 @@
-"""The Grid of Flower over our own streams."""
+"""The Grid of Flower over our own streams: the strategy's side of the desk."""
 
 from __future__ import annotations
 
-import math
+import itertools
+import secrets
 import time
-from collections.abc import Iterable
-from types import SimpleNamespace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
-from flwr.app import Error, Message, RecordDict
+from flwr.app import Error, Message
 
-from common.messages.content import arrays_of, content_of
-from common.messages.flower import begin_run
-from server.link.desk import Desk, Task
+from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.flower import CLIENT_GONE, begin_run, set_message_id
+from common.messages.messages_pb2 import FromServer
+from server.link.desk import GONE, Bytes, Desk, Stream, Task, withdrawal_of
 from strategies.flower.prompt_grid import Carried, PromptGrid
 
+SECONDS_BETWEEN_LOOKS = 1.0  # for clients that did not come back
 
-class LinkGrid(PromptGrid):
-    """Messages to and from the clients of one run; a client keeps its node while it comes and goes."""
 
-    def __init__(self, desk: Desk) -> None:
+class LinkGrid(Desk, PromptGrid):
+    """Messages to and from the clients of one run after the other; a client keeps its node while it comes and goes."""
+
+    def __init__(self, in_loop: Callable[[Callable[[], None]], object]) -> None:
+        super().__init__()
         begin_run()
-        self._desk = desk
-        self._run: Any = SimpleNamespace(run_id=1)
-        self.summary = "the run was stopped"  # what clients are told at its end
-
-    # What Flower asks of a grid.
-
-    def set_run(self, run: Any) -> None:  # noqa: ANN401 - a type of Flower's that is not public
-        """Change the run."""
-        self._run = run
-
-    @property
-    def run(self) -> Any:  # noqa: ANN401
-        """Return the run."""
-        return self._run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Make a message to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+        self._in_loop = in_loop
+        self._kept: dict[str, Task] = {}  # all that nobody has forgotten yet
+        self._task_ids = itertools.count(secrets.randbits(40))  # another server's tasks have other numbers
+        self.summary = ""  # what clients are told at the end of the run
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes of clients that are here, or will soon be back."""
-        return self._desk.nodes()
+        with self._changed:
+            self._give_up_the_lost()
+            return list(self._seats)
 
     def push_messages(self, messages: Iterable[Message]) -> list[str]:
         """Send messages."""
-        return self._desk.put(messages)
+        with self._changed:
+            tasks = [self._task(message) for message in messages]
+            offers = [(stream, task) for task in tasks if (stream := self._stream_of(task))]
+        self._send(offers)
+        return [str(task.id) for task in tasks]
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that are complete, and an error for every message whose client has gone."""
-        return [_reply(task) for task in self._desk.take(message_ids)]
-
-    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> list[Message]:
-        """Send messages and wait for all replies."""
-        waiting = set(self.push_messages(messages))
-        end = time.monotonic() + (timeout if timeout is not None else math.inf)
-        replies: list[Message] = []
-        while waiting and (left := end - time.monotonic()) > 0:
-            arrived = self.pull_messages(waiting)
-            replies += arrived
-            waiting -= {one.metadata.reply_to_message_id for one in arrived}
-            if waiting and not arrived:
-                self.wait_for_reply(left)
-        return replies
-
-    # What ours can do beyond that: strategies/flower/prompt_grid.py.
+        wanted = set(message_ids)
+        with self._changed:
+            self._give_up_the_lost()
+            self._has_news = False
+            tasks = [self._answered.pop(one) for one in list(self._answered) if one in wanted]
+        return [_reply(task) for task in tasks]
 
     def wait_for_reply(self, seconds: float) -> None:
-        """Return when some reply is complete, or after this time."""
-        self._desk.wait(seconds)
+        """Return when something new is answered, or after this time; in between, look for clients that are lost."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while not self._has_news and (left := end - time.monotonic()) > 0:
+                self._changed.wait(min(left, SECONDS_BETWEEN_LOOKS))
+                self._give_up_the_lost()
 
     def forget(self, message_ids: Iterable[str]) -> None:
         """Wait for these replies no longer, and keep nothing of them."""
-        self._desk.forget(message_ids)
+        with self._changed:
+            tasks = [task for one in message_ids if (task := self._kept.pop(one, None))]
+            on_stream = [(stream, task) for task in tasks if task.is_open and (stream := self._stream_of(task))]
+            for task in tasks:
+                self._drop(task)
+        self._send([(stream, withdrawal_of(task)) for stream, task in on_stream])
+
+    def forget_all(self) -> None:
+        """Keep nothing of a run that is over."""
+        self.forget(list(self._kept))
 
     def limit_replies(self, largest_bytes: int) -> None:
         """Refuse replies with a larger payload."""
-        self._desk.largest_reply_bytes = largest_bytes
+        self.largest_reply_bytes = largest_bytes
 
     def client_name(self, node_id: int) -> str:
         """Return the name that the client behind a node may use."""
-        return self._desk.name_of(node_id)
+        seat = self._seats.get(node_id)
+        return "" if seat is None else seat.name
 
     def carried(self, message_id: str) -> Carried:
         """Return what streams carried for a message and its reply so far, and how long that took."""
-        task = self._desk.spent_on(message_id)
-        return Carried() if task is None else Carried(task.bytes_down, task.bytes_up, task.seconds)
+        with self._changed:
+            task = self._kept.get(message_id)
+            if task is None:
+                return Carried()
+            task.is_counted = True
+            return Carried(task.carried.down, task.carried.up, task.seconds)
 
     def carried_beside(self) -> Carried:
         """Return what streams carried beside messages since this was last asked."""
-        return Carried(*self._desk.take_other_bytes())
+        with self._changed:
+            beside, self._carried_beside = self._carried_beside, Bytes()
+        return Carried(beside.down, beside.up)
+
+    def _task(self, message: Message) -> Task:
+        task = Task(next(self._task_ids), message, head_of(message.content), payload_of(message.content))
+        set_message_id(message, str(task.id))
+        self._kept[str(task.id)] = task
+        seat = self._seats.get(message.metadata.dst_node_id)
+        if seat is None:
+            self.close(None, task, (CLIENT_GONE, GONE))
+        else:
+            seat.tasks[task.id] = task
+        return task
+
+    def _send(self, items: Sequence[tuple[Stream, Task | FromServer]]) -> None:
+        def send() -> None:
+            for stream, what in items:
+                stream.say(what)
+
+        if items:
+            self._in_loop(send)
+
+    def _stream_of(self, task: Task) -> Stream | None:
+        seat = self._seats.get(task.message.metadata.dst_node_id)
+        return None if seat is None else seat.stream
+
+    def _drop(self, task: Task) -> None:
+        if not task.is_counted:
+            self._carried_beside.add(task.carried.down, task.carried.up)
+        task.is_open = False
+        self._answered.pop(str(task.id), None)
+        seat = self._seats.get(task.message.metadata.dst_node_id)
+        if seat is not None:
+            seat.tasks.pop(task.id, None)
 
 
 def _reply(task: Task) -> Message:

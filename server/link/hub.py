@@ -19,7 +19,6 @@ from common.say import Say
 from server.keys.folder import Keys
 from server.link.admission import Admission, credentials_of
 from server.link.crowd import Crowd
-from server.link.desk import Desk
 from server.link.grid import LinkGrid
 from server.link.loop import loop_of_streams
 from server.link.service import Service
@@ -41,9 +40,9 @@ class Hub:
         self.address = listen
         self._keys = keys
         self._say = say
-        self._desk = Desk(self._in_loop)
+        self.grid = LinkGrid(self._in_loop)
         self._admission = Admission(keys, say)
-        self._service = Service(self._desk, self._admission, say)
+        self._service = Service(self.grid, self._admission, say)
         self._credentials = credentials_of(keys) if keys else None
         self._stack = ExitStack()
 
@@ -61,14 +60,14 @@ class Hub:
     def run(self, run: Run) -> Iterator[LinkGrid]:
         """Open a run, which all clients are told of, for as long as the context lasts."""
         leave_alone_what_is_loaded()
-        grid = LinkGrid(self._desk)
+        self.grid.summary = "the run was stopped"
         welcome = FromServer(welcome=Welcome(run=run.name, experiment=run.experiment.to_yaml()))
         self._in_loop(lambda: self._service.announce(welcome))
         try:
-            yield grid
+            yield self.grid
         finally:
-            self._desk.forget_all()
-            finished = FromServer(finished=Finished(summary=grid.summary))
+            self.grid.forget_all()
+            finished = FromServer(finished=Finished(summary=self.grid.summary))
             self._in_loop(lambda: self._service.announce(finished))
 
     def _in_loop(self, action: Callable[[], None]) -> None:

@@ -16,10 +16,10 @@ from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import FromClient, FromServer, Hello, Refused, Wait
 from common.messages.stream import METHOD, PREFIX_BYTES
 from common.say import LONGEST_NAME, Event, Say
-from server.link.admission import CERTIFICATE, Admission, NotLetInError
+from server.link.admission import CERTIFICATE, Admission, BusyError, NotLetInError, TurnedAwayError, ViolationError
 from server.link.desk import Desk
 from server.link.limits import Limit, peer_of
-from server.link.stream import LinkStream, ViolationError
+from server.link.stream import LinkStream
 
 HELLO_SECONDS = 10.0
 LARGEST_HELLO_BYTES = 4_096
@@ -87,15 +87,9 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             hello = await self._greeting(context)
             name = hello.name
             await self._serve(hello, context)
-        except NotLetInError as error:
-            self._say_of(peer, f"refused a client at {peer}: {error}", name)
-            await self._refuse(context, Refused(reason=str(error), final=True))
-        except BusyError as error:
-            self._say_of(peer, f"a client at {peer} has to wait: {error}", name)
-            await self._refuse(context, Refused(reason=str(error)))
-        except ViolationError as error:
-            self._say_of(peer, f"cut off a client at {peer}: {error}", name)
-            await self._refuse(context, Refused(reason=str(error)))
+        except TurnedAwayError as error:
+            self._say_of(peer, f"{error.what_was_done} a client at {peer}: {error}", name)
+            await self._refuse(context, Refused(reason=str(error), final=error.is_final))
         except grpc.aio.BaseError:
             pass  # it has gone
         except Exception as error:  # a fault of ours, which gRPC would print whole, each time
@@ -131,7 +125,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             self._say_of(f"back {seat.name}", f"{seat.name} is back, by a new stream", seat.name, kind="back")
         stream.say(self._news)
         for task in list(seat.tasks.values()):
-            stream.offer(task)
+            stream.say(task)
         self._streams.add(stream)
         try:
             if await stream.talk(seat):
@@ -197,7 +191,3 @@ def _peer(context: grpc.aio.ServicerContext) -> str:
     """Return who is at the other end, of what gRPC writes as ipv4:192.0.2.1:50000 or ipv6:%5B2001:db8::1%5D:50000."""
     address = unquote(context.peer()).partition(":")[2].rpartition(":")[0]
     return peer_of(address.strip("[]"))
-
-
-class BusyError(Exception):
-    """A client has to come again later."""

@@ -15,10 +15,19 @@ from common.errors import MessageError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED
 from common.messages.messages_pb2 import Answer, Cancel, FromClient, FromServer, Held, Progress, Refused
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import FAILURES, PREFIX_BYTES, SMALLEST_PIECE_BYTES, Incoming, place_to_go_on
+from common.messages.stream import (
+    FAILURES,
+    PREFIX_BYTES,
+    SMALLEST_PIECE_BYTES,
+    Incoming,
+    in_thread_if_large,
+    place_to_go_on,
+)
 from common.say import Event
 from common.storage.spool import PIECE_BYTES, SpoolError
-from server.link.desk import Desk, Seat, Task
+from server.link.admission import ViolationError
+from server.link.desk import Desk, Seat, Task, withdrawal_of
+from server.link.limits import Limit
 
 MOST_PROGRESS_A_SECOND = 20
 LARGEST_PROGRESS_BYTES = 200
@@ -27,10 +36,6 @@ MOST_UNASKED = 20  # answers beyond one for each task: to those that a stream be
 STALL_SECONDS = 300.0  # for which a client may leave one frame unread; on a thin link a piece takes minutes
 END_SECONDS = 2.0  # in which a client is told why its stream ends
 CODES = {failure: code for code, failure in FAILURES.items()}
-
-
-class ViolationError(Exception):
-    """A client does not keep to the protocol."""
 
 
 @dataclass
@@ -58,35 +63,21 @@ class LinkStream:
         self._writing_since = math.inf  # when the frame was begun that gRPC has not taken yet
         self._arrival = Arrival(None, 0, 0, 0.0)
         self._answers_due = MOST_UNASKED
-        self._progress_frames = 0
-        self._progress_second = 0
+        self._progress_limit = Limit(MOST_PROGRESS_A_SECOND, 1.0)
 
-    # What the server has to say.
-
-    def offer(self, task: Task) -> None:
-        """Send a task when all before it is sent."""
-        self._put(task)
-
-    def withdraw(self, task: Task) -> None:
-        """Say that nobody waits for the answer any more."""
-        self.say(FromServer(cancel=Cancel(task=task.id)))
-
-    def say(self, frame: FromServer) -> None:
-        """Send a frame."""
-        self._put(frame)
+    def say(self, what: Task | FromServer | None) -> None:
+        """Send a task or a frame when all before it is sent; None ends the stream then."""
+        self._outbox.put_nowait(what)
+        if self._outbox.qsize() > MOST_IN_LINE:
+            self._is_stuck = True
+            self._is_ending.set()
 
     def end(self, refused: Refused | None = None) -> None:
         """End the stream: nothing more is read, no task is sent, and what there is to say has a moment to be said."""
         if refused is not None:
             self.say(FromServer(refused=refused))
-        self._put(None)
+        self.say(None)
         self._is_ending.set()
-
-    def _put(self, item: Task | FromServer | None) -> None:
-        self._outbox.put_nowait(item)
-        if self._outbox.qsize() > MOST_IN_LINE:
-            self._is_stuck = True
-            self._is_ending.set()
 
     async def talk(self, seat: Seat) -> bool:
         """Read and write until the stream ends; say whether the client took leave."""
@@ -150,8 +141,6 @@ class LinkStream:
         await self._context.write(data)
         self._writing_since = math.inf
 
-    # What the client has to say.
-
     async def _read_all(self, seat: Seat) -> bool:
         while (data := await self._context.read()) is not grpc.aio.EOF:
             try:
@@ -176,15 +165,17 @@ class LinkStream:
     async def _answer(self, seat: Seat, answer: Answer, size: int) -> None:
         task = seat.tasks.get(answer.task)
         self._desk.count(task, up=size)
-        try:
-            self._check(answer)
-        except ViolationError as error:
-            self._refuse(seat, task, str(error))
+        self._check(answer)
+        if answer.payload_bytes > (most := self._desk.largest_reply_bytes):
+            why = f"a reply of {answer.payload_bytes} bytes where at most {most} were expected"
+            if task is not None:  # a fault of the experiment rather than of the link: it would not help to ask again
+                self._desk.close(seat, task, (CLIENT_FAILED, why))
+            raise ViolationError(why)
         left = answer.payload_bytes - answer.offset
         self._arrival = Arrival(task, answer.offset, left, time.monotonic())
         if task is None:
             if left > len(answer.piece):
-                self.say(FromServer(cancel=Cancel(task=answer.task)))
+                self.say(FromServer(cancel=Cancel(task=answer.task)))  # it need not send the rest
         elif answer.HasField("failure"):
             code = CODES.get(answer.failure.code, CLIENT_FAILED)
             self._desk.close(seat, task, (code, Event.of(answer.failure.reason)))
@@ -196,14 +187,12 @@ class LinkStream:
 
     def _check(self, answer: Answer) -> None:
         """Refuse an answer that cannot be one, before anything of it is kept."""
-        last, expected = self._arrival, self._desk.largest_reply_bytes
+        last = self._arrival
         if last.left_bytes and last.task is not None and last.task.is_open:
             raise ViolationError("an answer before the one before it was complete")
         self._answers_due -= 1
         if self._answers_due < 0:
             raise ViolationError("more answers than it was asked for")
-        if answer.payload_bytes > expected:
-            raise ViolationError(f"a reply of {answer.payload_bytes} bytes where at most {expected} were expected")
         if len(answer.piece) > answer.payload_bytes - answer.offset:
             raise ViolationError("a piece that is longer than its answer")
         if not (math.isfinite(answer.download_seconds) and answer.download_seconds >= 0):
@@ -214,13 +203,10 @@ class LinkStream:
         if answer.offset:
             incoming = task.incoming
             if incoming is None or incoming.size != answer.payload_bytes or incoming.received < answer.offset:
-                self._refuse(seat, task, "an answer that goes on from where it never was")
+                raise ViolationError("an answer that goes on from where it never was")
             return
         try:
-            small = answer.payload_bytes <= PIECE_BYTES
-            task.incoming = (
-                Incoming(answer.payload_bytes) if small else await asyncio.to_thread(Incoming, answer.payload_bytes)
-            )
+            task.incoming = await in_thread_if_large(answer.payload_bytes, Incoming, answer.payload_bytes)
         except SpoolError as error:
             self._give_up(seat, task, str(error))
 
@@ -241,14 +227,11 @@ class LinkStream:
         if task is None or incoming is None:
             return
         try:
-            if incoming.size <= PIECE_BYTES:
-                incoming.add(piece, place)
-            else:
-                await asyncio.to_thread(incoming.add, piece, place)
+            await in_thread_if_large(incoming.size, incoming.add, piece, place)
         except SpoolError as error:
             self._give_up(seat, task, str(error))
         except MessageError as error:
-            self._refuse(seat, task, str(error))
+            raise ViolationError(str(error)) from None
         if incoming.is_complete:
             task.seconds["upload"] = time.monotonic() - arrival.started
             self._desk.close(seat, task)
@@ -256,21 +239,13 @@ class LinkStream:
     def _give_up(self, seat: Seat, task: Task, why: str) -> None:
         """Take no answer for which there is no room; the round may ask again when there is."""
         self._desk.close(seat, task, (CLIENT_CANNOT_NOW, why))
-        self.withdraw(task)
-
-    def _refuse(self, seat: Seat, task: Task | None, why: str) -> None:
-        if task is not None:
-            self._desk.close(seat, task, (CLIENT_FAILED, why))
-        raise ViolationError(why)
+        self.say(withdrawal_of(task))
 
     def _progress(self, seat: Seat, progress: Progress, size: int) -> None:
         self._desk.count(seat.tasks.get(progress.task), up=size)
-        second = int(time.monotonic())
-        self._progress_frames = self._progress_frames + 1 if second == self._progress_second else 1
-        self._progress_second = second
         if size > LARGEST_PROGRESS_BYTES:
             raise ViolationError("a frame of progress that is too long")
-        if self._progress_frames > MOST_PROGRESS_A_SECOND:
+        if not self._progress_limit.allows(seat.node):
             raise ViolationError(f"more than {MOST_PROGRESS_A_SECOND} frames of progress per second")
         if progress.task in seat.tasks:
             seat.progress = progress

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 
@@ -20,6 +25,36 @@ class Carried:
 
 class PromptGrid(Grid):
     """What our own grid can do beyond Flower's: tell when a reply is there, limit and count bytes."""
+
+    _run: Any = SimpleNamespace(run_id=1)
+
+    def set_run(self, run: Any) -> None:  # noqa: ANN401 - a type of Flower's that is not public
+        """Change the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Any:  # noqa: ANN401
+        """Return the run."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """Make a message to a node."""
+        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Send messages and wait for all replies."""
+        waiting = set(self.push_messages(messages))
+        end = time.monotonic() + (timeout if timeout is not None else math.inf)
+        replies: list[Message] = []
+        while waiting and (left := end - time.monotonic()) > 0:
+            arrived = list(self.pull_messages(waiting))
+            replies += arrived
+            waiting -= {one.metadata.reply_to_message_id for one in arrived}
+            if waiting and not arrived:
+                self.wait_for_reply(left)
+        return replies
 
     @abstractmethod
     def wait_for_reply(self, seconds: float) -> None:
