@@ -13,7 +13,7 @@ from typing import Any
 import grpc
 
 from client.link import Link
-from client.node import channel_to
+from client.stream import channel_to
 from common.messages.stream import METHOD, STREAM_OPTIONS
 from common.program.bundle import Bundle
 from common.storage.spool import PIECE_BYTES

@@ -18,8 +18,9 @@ from client.app import Resident, make_app
 from client.limits import limit_memory
 from client.link import Way
 from client.memory import identity_of
-from client.node import PROGRESS_SECONDS, ResidentNode, Workers, channel_to
+from client.node import PROGRESS_SECONDS, ResidentNode, Workers
 from client.part import Part
+from client.stream import channel_to
 from common.errors import UserError
 from common.program.device import choose_device
 from common.program.garbage import leave_alone_what_is_loaded

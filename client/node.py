@@ -10,10 +10,10 @@ import asyncio
 import random
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any
 
 import grpc
 from flwr.app import Context, Message, RecordDict
@@ -21,42 +21,25 @@ from flwr.clientapp import ClientApp
 
 from client.handshake import what_is_wrong
 from client.link import Link
-from client.stream import Hand, Pace, Stream, begun
+from client.stream import Hand, Pace, Stream, Summary, begun
 from common.errors import MessageError, UserError
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.messages.flower import SOFTWARE, begin_run, set_message_id
 from common.messages.messages import message_type_of
 from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Refused, Welcome
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import FAILURES, STREAM_OPTIONS
+from common.messages.stream import FAILURES, in_thread_if_large
 from common.say import Say
 from common.storage.disk import NoRoomError
-from common.storage.spool import PIECE_BYTES
 
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 15.0
-LEAVE_SECONDS = 5.0  # for which a task at hand may still be done and answered
-GOODBYE_SECONDS = 2.0
+LEAVE_SECONDS = 1.0  # for which an answer on its way may still be sent
+GOODBYE_SECONDS = 0.5
 PROGRESS_SECONDS = 0.5
 LARGEST_TASK_BYTES = 1 << 36  # no server is believed to send more
 MOST_TASKS = 20  # that a server leaves with a client, one of which it does
-CHANNEL_OPTIONS = (
-    *STREAM_OPTIONS,
-    ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 5_000),
-    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take
-)
-
-
-def channel_to(link: Link) -> grpc.aio.Channel:
-    """Return a channel to the server, which several clients of a process may share."""
-    options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
-    if link.root_certificates is None:
-        return grpc.aio.insecure_channel(link.address, options)
-    options.append(("grpc.ssl_target_name_override", link.host))
-    credentials = grpc.ssl_channel_credentials(link.root_certificates, link.private_key, link.certificate)
-    return grpc.aio.secure_channel(link.address, credentials, options)
+MOST_LINES_REMEMBERED = 50
 
 
 class Workers:
@@ -67,24 +50,9 @@ class Workers:
         for number in range(count):
             threading.Thread(target=self._run, name=f"worker-{number}", daemon=True).start()
 
-    async def do(self, action: Callable[[], Any]) -> Any:  # noqa: ANN401 - whatever the action returns
-        """Run an action in one of the threads, and wait for what it returns."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def act() -> None:
-            try:
-                result, failure = action(), None
-            except Exception as error:
-                result, failure = None, error
-            loop.call_soon_threadsafe(settle, result, failure)
-
-        def settle(result: object, failure: Exception | None) -> None:
-            if not future.cancelled():
-                future.set_result(result) if failure is None else future.set_exception(failure)
-
-        self._work.put(act)
-        return await future
+    def give(self, work: Callable[[], None]) -> None:
+        """Let one of the threads do something that raises nothing."""
+        self._work.put(work)
 
     def _run(self) -> None:
         while True:
@@ -119,100 +87,97 @@ class ResidentNode:
         self._workers = workers
         self._app = app
         self._config = config
-        self._hello = Hello(
-            software=SOFTWARE,
-            name=str(config["name"]),
-            identity=identity,
-            device=str(config.get("device", "")),
-        )
+        self._identity = identity
         self._say = say
         self._pace = Pace(upload_kbps)
+        self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        self._to_do: asyncio.Queue[Hand] = asyncio.Queue()
-        self._hands: dict[int, Hand] = {}  # tasks that may be asked for again, the newest last
-        self._downloading: Hand | None = None
-        self._left_bytes = 0  # of the payload that was announced last
         self._stream: Stream | None = None
         self._context: Context | None = None
         self._runs = 0
-        self._has_joined = False  # once; then whatever is wrong may mend
-        self._last_word = ""
-        self._last_trouble = ("", 0)  # and how many tasks had been done by then
-        self._trained = Summary()
-        self._last_progress = 0.0
+        self._joined = 0  # how often
+        self._said: set[str] = set()  # since a task was last done
+        self._summary = Summary()
+        self._hands: dict[int, Hand] = {}  # tasks that may be asked for again, the newest last
+        self._downloading: Hand | None = None
+        self._left_bytes = 0  # of the payload that was announced last
+        self._to_do: deque[Hand] = deque()
         self._working_on: Hand | None = None
-        self._step = self._told_step = (0, 0)  # how far the training at hand is: done, of
+        self._step = (0, 0)  # how far the training at hand is: done, of
+        self._told = Progress()  # the last
 
     async def run(self) -> None:
         """Serve until stopped; a UserError is a reason to give up."""
-        working = asyncio.create_task(self._work())
-        try:
-            await self._stay_connected()
-        finally:
-            working.cancel()
+        wait = FIRST_WAIT_SECONDS
+        while not self._stopping.is_set():
+            joined_before, is_good = self._joined, True
+            try:
+                await self._converse_until_stopped()
+            except NoRoomError as error:
+                self._say_once(f"{error}; trying again")
+            except UserError:
+                raise
+            except Exception as error:  # whatever else it was, a client that stays is worth more than one that ends
+                is_good = not isinstance(error, MessageError)  # one that breaks the rules will do so again
+                self._say_once(f"{await self._reason(error)}; trying again")
+            is_good = is_good and self._joined > joined_before
+            wait = FIRST_WAIT_SECONDS if is_good else min(2 * wait, LONGEST_WAIT_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
     def note_step(self, done: int, of: int) -> None:
         """Note how far the training at hand is; called where it computes."""
         self._step = (done, of)
 
+    def tell_progress(self) -> None:
+        """Tell how far the task at hand is, if it is further than when this was last called."""
+        if (hand := self._downloading) is not None:
+            phase, done, of = Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size
+        elif (hand := self._working_on) is not None:
+            phase, (done, of) = Progress.TRAINING, self._step
+        else:
+            return
+        progress = Progress(task=hand.id, phase=phase, done=done, of=of)
+        if self._stream is not None and of and progress != self._told:
+            self._told = progress
+            self._stream.progress(progress)
+
     def stop(self) -> None:
-        """Leave as soon as the task at hand is answered."""
+        """Leave as soon as an answer that is on its way is sent."""
         self._stopping.set()
 
-    async def _stay_connected(self) -> None:
-        wait = FIRST_WAIT_SECONDS
-        while not self._stopping.is_set():
-            was_in, is_good = self._trained.joined, True
-            try:
-                await self._until_stopped(self._converse())
-            except UserError as error:
-                if not isinstance(error, NoRoomError):
-                    raise
-                self._tell_trouble(f"{error}; trying again")
-            except Exception as error:  # whatever else it was, a client that stays is worth more than one that ends
-                is_good = not isinstance(error, MessageError)  # one that breaks the rules will do so again
-                self._tell_trouble(f"{await self._reason(error)}; trying again")
-            if is_good and self._trained.joined > was_in:
-                wait = FIRST_WAIT_SECONDS
-            else:
-                wait = min(2 * wait, LONGEST_WAIT_SECONDS)
-            await self._until_stopped(asyncio.sleep(wait * random.uniform(0.5, 1.0)))  # noqa: S311 - no secret
-
-    async def _until_stopped(self, action: Any) -> None:  # noqa: ANN401 - any coroutine
-        """Wait for an action, or until we are told to leave."""
-        acting, stopping = asyncio.ensure_future(action), asyncio.ensure_future(self._stopping.wait())
+    async def _converse_until_stopped(self) -> None:
+        conversation, stopping = asyncio.ensure_future(self._converse()), asyncio.ensure_future(self._stopping.wait())
         try:
-            await asyncio.wait({acting, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            if acting.done():
-                acting.result()
+            await asyncio.wait({conversation, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if conversation.done():
+                conversation.result()
             elif self._stream is not None:
-                await self._take_leave(self._stream, acting)
+                await self._take_leave(self._stream, conversation)
         finally:
-            for one in (acting, stopping):
+            for one in (conversation, stopping):
                 one.cancel()
-            await asyncio.gather(acting, stopping, return_exceptions=True)
+            await asyncio.gather(conversation, stopping, return_exceptions=True)
 
     async def _take_leave(self, stream: Stream, conversation: asyncio.Future[None]) -> None:
-        """Answer what is at hand, if that does not take long, and say goodbye."""
+        """Let an answer that is done go out, if that does not take long, and say goodbye; what is not done is not."""
         end = time.monotonic() + LEAVE_SECONDS
-        while any(hand.is_wanted and hand.is_here for hand in self._hands.values()) and time.monotonic() < end:
+        while any(hand.is_wanted and hand.is_done for hand in self._hands.values()) and time.monotonic() < end:
             await asyncio.sleep(0.02)
         stream.close()
         await asyncio.wait({conversation}, timeout=GOODBYE_SECONDS)
 
     async def _converse(self) -> None:
-        stream = Stream(self._channel, self._pace)
-        hello = Hello()
-        hello.CopyFrom(self._hello)
-        if self._hands:
-            hello.held.CopyFrom(await asyncio.to_thread(_held, next(reversed(self._hands.values()))))
+        name, device = str(self._config["name"]), str(self._config.get("device", ""))
+        newest = next(reversed(self._hands.values()), None)
+        held = await asyncio.to_thread(newest.incoming.held, newest.id) if newest else None
         self._downloading, self._left_bytes = None, 0
+        stream = Stream(self._channel, self._pace, self._summary)
         try:
-            stream.open(hello)
+            stream.open(Hello(software=SOFTWARE, name=name, identity=self._identity, device=device, held=held))
             self._stream = stream
             await stream.frames(self._take)
         finally:
-            self._note_carried()
             self._stream = None
             stream.abandon()
         raise StreamEndedError
@@ -236,42 +201,26 @@ class ResidentNode:
             case "welcome":
                 self._join(frame.welcome)
             case "wait":
-                self._note_joined()
+                self._joined += 1
                 self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
             case "refused":
                 self._leave(frame.refused)
             case "finished":
-                self._finish(frame.finished.summary)
+                self._say(self._summary.told(frame.finished.summary))
             case _:
                 raise MessageError("the server sent a frame that this version does not know")
-
-    def _finish(self, summary: str) -> None:
-        """Say what this client did in a run, and be ready for the next."""
-        self._note_carried()
-        self._say(self._trained.told(summary))
-        self._trained = Summary(joined=self._trained.joined)
-
-    def _note_carried(self) -> None:
-        if self._stream is not None:
-            down, up = self._stream.take_carried()
-            self._trained.bytes_down += down
-            self._trained.bytes_up += up
 
     def _leave(self, refused: Refused) -> None:
         if refused.final:
             raise UserError(f"the server at {self._link.address} refused this client: {refused.reason}")
         raise RefusedError(refused.reason)
 
-    def _note_joined(self) -> None:
-        self._has_joined = True
-        self._trained.joined += 1
-
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
         # One line would be taken for the path of a file here, and what is in that be told to the server.
         if "\n" not in welcome.experiment:
             raise MessageError("an experiment that is no text of several lines")
-        self._note_joined()
+        self._joined += 1
         self._say_once(f"joined the server at {self._link.address}")
         config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}
         if self._context is None or self._context.run_config != config:
@@ -299,7 +248,7 @@ class ResidentNode:
 
     def _new_hand(self, frame: TaskFrame) -> Hand:
         self._hands = {one: hand for one, hand in self._hands.items() if not hand.is_done}
-        if len(self._hands) >= MOST_TASKS or self._to_do.qsize() >= MOST_TASKS:
+        if len(self._hands) >= MOST_TASKS or len(self._to_do) >= MOST_TASKS:
             raise MessageError(f"more than {MOST_TASKS} tasks at a time")
         hand = self._hands[frame.task] = begun(frame)
         return hand
@@ -311,22 +260,12 @@ class ResidentNode:
         hand = self._downloading
         if hand is None:
             return  # the rest of a task that was withdrawn, or that we have
-        if hand.incoming.size <= PIECE_BYTES:
-            hand.incoming.add(piece)
-        else:
-            await asyncio.to_thread(hand.incoming.add, piece)
-            self._say_how_far(hand)
+        await in_thread_if_large(hand.incoming.size, hand.incoming.add, piece)
         if hand.incoming.is_complete:
             self._downloading, hand.is_here = None, True
             hand.download_seconds = time.monotonic() - hand.started
-            self._to_do.put_nowait(hand)
-
-    def _say_how_far(self, hand: Hand) -> None:
-        """Tell of a download that takes a while, now and then."""
-        now = time.monotonic()
-        if self._stream is not None and now - max(hand.started, self._last_progress) > PROGRESS_SECONDS:
-            self._last_progress = now
-            self._stream.progress(hand, Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size)
+            self._to_do.append(hand)
+            self._work()
 
     def _drop(self, task: int) -> None:
         hand = self._hands.pop(task, None)
@@ -337,21 +276,17 @@ class ResidentNode:
             if hand.is_done:
                 self._say("the server no longer waits for this answer; it came too late")
 
-    async def _work(self) -> None:
+    def _work(self) -> None:
         """Do one task after the other, whatever becomes of streams meanwhile."""
-        while True:
-            hand = await self._to_do.get()
-            if not hand.is_wanted:
-                continue
-            self._working_on = hand
-            await self._workers.do(lambda: self._do(hand))  # noqa: B023 - it is awaited here
-            self._working_on = None
-            self._answer(hand)
+        while self._working_on is None and self._to_do:
+            hand = self._to_do.popleft()
+            if hand.is_wanted:
+                self._working_on, self._step = hand, (0, 0)
+                self._workers.give(lambda hand=hand: self._do(hand))  # type: ignore[misc]
 
     def _do(self, hand: Hand) -> None:
         """Let the app answer a task; this is in a thread of its own."""
         started = time.monotonic()
-        self._step = (0, 0)
         try:
             if self._context is None:
                 raise MessageError("a task before there is a run")
@@ -361,18 +296,18 @@ class ResidentNode:
                 self._say(f"cannot do what the server asks: {reply.error.reason}")
             else:
                 hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)
-        except Exception as error:  # a message that no app of ours can read
-            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {error}"[:300])
-        self._trained.tasks += 1
-        self._trained.seconds += time.monotonic() - started
-        hand.is_done = True
+        except BaseException as error:  # a message that no app of ours can read; no thread must end by it
+            known = str(error) if isinstance(error, MessageError) else f"an unexpected {type(error).__name__}"
+            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {known}")
+        self._summary.note_task(time.monotonic() - started)
+        with suppress(RuntimeError):  # the loop is closed: we have left
+            self._loop.call_soon_threadsafe(self._note_done, hand)
 
-    def tell_progress(self) -> None:
-        """Tell how far the task at hand is, if it is further than when this was last called."""
-        hand, step = self._working_on, self._step
-        if hand is not None and self._stream is not None and step not in ((0, 0), self._told_step):
-            self._told_step = step
-            self._stream.progress(hand, Progress.TRAINING, *step)
+    def _note_done(self, hand: Hand) -> None:
+        hand.is_done, self._working_on = True, None
+        self._said.clear()
+        self._answer(hand)
+        self._work()
 
     def _answer(self, hand: Hand) -> None:
         """Send an answer, if there is a stream; else the server will ask for it again."""
@@ -380,16 +315,12 @@ class ResidentNode:
             self._stream.answer(hand)
 
     def _say_once(self, text: str) -> None:
-        if text != self._last_word:
-            self._last_word = text
+        """Say something that may be all that goes on here: coming, and going for the same reason."""
+        if text not in self._said:
+            if len(self._said) >= MOST_LINES_REMEMBERED:
+                self._said.clear()
+            self._said.add(text)
             self._say(text)
-
-    def _tell_trouble(self, text: str) -> None:
-        """Say what went wrong, unless it is all that goes on here: coming, and going for the same reason."""
-        trouble = (text, self._trained.tasks)
-        if trouble != self._last_trouble:
-            self._last_trouble = trouble
-            self._say_once(text)
 
     async def _reason(self, error: Exception) -> str:
         if isinstance(error, (RefusedError, MessageError)):
@@ -401,31 +332,10 @@ class ResidentNode:
         code, details = error.code(), error.details() or ""
         if code is not grpc.StatusCode.UNAVAILABLE:
             return f"lost the server at {self._link.address} ({code.name}: {details})"
-        wrong = None if self._has_joined else await asyncio.to_thread(what_is_wrong, self._link)
+        wrong = None if self._joined else await asyncio.to_thread(what_is_wrong, self._link)
         if wrong:  # and it will not change
             raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
         return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
-
-
-@dataclass
-class Summary:
-    """What a client did in a run."""
-
-    joined: int = 0
-    tasks: int = 0
-    seconds: float = 0.0
-    bytes_down: int = 0
-    bytes_up: int = 0
-
-    def told(self, summary: str) -> str:
-        """Return what to say when a run is over."""
-        carried = f"{self.bytes_up / 1000:.1f} kB up and {self.bytes_down / 1000:.1f} kB down"
-        own = f"this client answered {self.tasks} times, with {carried}, in {self.seconds:.1f} s of work"
-        return f"{summary}; {own}; waiting for the next run"
-
-
-def _held(hand: Hand) -> Held:
-    return hand.incoming.held(hand.id)
 
 
 def _message(hand: Hand) -> Message:

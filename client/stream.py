@@ -13,16 +13,58 @@ from typing import Any
 import grpc
 from google.protobuf.message import DecodeError
 
+from client.link import Link
 from common.errors import MessageError
-from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer, Goodbye, Held, Hello
-from common.messages.messages_pb2 import Progress as ProgressFrame
+from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer, Goodbye, Held, Hello, Progress
 from common.messages.messages_pb2 import Task as TaskFrame
-from common.messages.stream import METHOD, PREFIX_BYTES, SMALLEST_PIECE_BYTES, Incoming, place_to_go_on
+from common.messages.stream import METHOD, PREFIX_BYTES, SMALLEST_PIECE_BYTES, STREAM_OPTIONS, Incoming, place_to_go_on
 from common.storage.spool import PIECE_BYTES, Spool, SpoolError
 
 FIRST_WORD_SECONDS = 30.0  # in which a server says anything at all to a client that has come
 MOST_PROGRESS_IN_LINE = 10  # behind an upload; nobody wants to know later
 KEPT_FREE_BYTES = 1 << 28  # of the disk, or half of what is left of it
+
+
+CHANNEL_OPTIONS = (
+    *STREAM_OPTIONS,
+    ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 5_000),
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take
+)
+
+
+def channel_to(link: Link) -> grpc.aio.Channel:
+    """Return a channel to the server, which several clients of a process may share."""
+    options: list[tuple[str, int | str]] = list(CHANNEL_OPTIONS)
+    if link.root_certificates is None:
+        return grpc.aio.insecure_channel(link.address, options)
+    options.append(("grpc.ssl_target_name_override", link.host))
+    credentials = grpc.ssl_channel_credentials(link.root_certificates, link.private_key, link.certificate)
+    return grpc.aio.secure_channel(link.address, credentials, options)
+
+
+@dataclass
+class Summary:
+    """What a client did in a run."""
+
+    tasks: int = 0
+    seconds: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+
+    def note_task(self, seconds: float) -> None:
+        """Count a task that is done."""
+        self.tasks += 1
+        self.seconds += seconds
+
+    def told(self, summary: str) -> str:
+        """Return what to say when a run is over, and begin anew."""
+        carried = f"{self.bytes_up / 1000:.1f} kB up and {self.bytes_down / 1000:.1f} kB down"
+        own = f"this client answered {self.tasks} times, with {carried}, in {self.seconds:.1f} s of work"
+        self.tasks = self.bytes_down = self.bytes_up = 0
+        self.seconds = 0.0
+        return f"{summary}; {own}; waiting for the next run"
 
 
 @dataclass(eq=False)
@@ -69,14 +111,13 @@ class Pace:
 class Stream:
     """A stream as long as it lasts; what was carried is counted."""
 
-    def __init__(self, channel: grpc.aio.Channel, pace: Pace) -> None:
+    def __init__(self, channel: grpc.aio.Channel, pace: Pace, summary: Summary) -> None:
         self._call = channel.stream_stream(METHOD)()
         self._pace = pace
         self._outbox: asyncio.Queue[Hand | FromClient | None] = asyncio.Queue()
         self._in_line: set[int] = set()  # tasks whose answers are in the outbox
         self._writing: asyncio.Task[None] | None = None
-        self._bytes_down = 0
-        self._bytes_up = 0
+        self._summary = summary
 
     def open(self, hello: Hello) -> None:
         """Begin the conversation."""
@@ -94,28 +135,23 @@ class Stream:
             self._writing.cancel()
         self._call.cancel()
 
-    def take_carried(self) -> tuple[int, int]:
-        """Return what was carried since this was last asked: down, up."""
-        carried, self._bytes_down, self._bytes_up = (self._bytes_down, self._bytes_up), 0, 0
-        return carried
-
     def answer(self, hand: Hand) -> None:
         """Send the answer to a task, once however often it is asked for meanwhile."""
         if hand.id not in self._in_line:
             self._in_line.add(hand.id)
             self._outbox.put_nowait(hand)
 
-    def progress(self, hand: Hand, phase: ProgressFrame.Phase, done: int, of: int) -> None:
+    def progress(self, progress: Progress) -> None:
         """Say how far a task is, if that can be said soon."""
         if self._outbox.qsize() < MOST_PROGRESS_IN_LINE:
-            self._outbox.put_nowait(FromClient(progress=ProgressFrame(task=hand.id, phase=phase, done=done, of=of)))
+            self._outbox.put_nowait(FromClient(progress=progress))
 
     async def frames(self, take: Callable[[FromServer], Awaitable[None]]) -> None:
         """Hand over each frame as it comes, until the server ends the stream."""
         seconds: float | None = FIRST_WORD_SECONDS
         while (data := await self._read(seconds)) is not grpc.aio.EOF:
             seconds = None
-            self._bytes_down += len(data) + PREFIX_BYTES
+            self._summary.bytes_down += len(data) + PREFIX_BYTES
             try:
                 frame = FromServer.FromString(data)
             except DecodeError:
@@ -167,7 +203,7 @@ class Stream:
     async def _write(self, frame: FromClient) -> None:
         data = frame.SerializeToString()
         await self._call.write(data)
-        self._bytes_up += len(data) + PREFIX_BYTES
+        self._summary.bytes_up += len(data) + PREFIX_BYTES
         await self._pace.keep(len(data))
 
 

@@ -16,7 +16,8 @@ from flwr.app import Context, Message
 
 import client.stream
 from client.link import Link
-from client.node import MOST_TASKS, ResidentNode, Workers, channel_to
+from client.node import MOST_TASKS, ResidentNode, Workers
+from client.stream import channel_to
 from common.experiment.files import load_experiment
 from common.messages.content import content_of, head_of
 from common.messages.messages import pack_introduction_question, pack_notice

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 
 from client.link import Link
-from client.node import CHANNEL_OPTIONS
+from client.stream import CHANNEL_OPTIONS
 from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Hello
 from common.messages.stream import METHOD
