@@ -35,8 +35,8 @@ from common.storage.spool import PIECE_BYTES
 
 FIRST_WAIT_SECONDS = 0.25
 LONGEST_WAIT_SECONDS = 15.0
-LEAVE_SECONDS = 5.0  # for which a task at hand may still be done and answered
-GOODBYE_SECONDS = 2.0
+LEAVE_SECONDS = 1.0  # for which an answer on its way may still be sent
+GOODBYE_SECONDS = 0.5
 PROGRESS_SECONDS = 0.5
 LARGEST_TASK_BYTES = 1 << 36  # no server is believed to send more
 MOST_TASKS = 20  # that a server leaves with a client, one of which it does
@@ -75,8 +75,8 @@ class Workers:
         def act() -> None:
             try:
                 result, failure = action(), None
-            except Exception as error:
-                result, failure = None, error
+            except BaseException as error:  # a task's own code may raise anything, and a thread must not end by it
+                result, failure = None, error if isinstance(error, Exception) else RuntimeError(repr(error))
             loop.call_soon_threadsafe(settle, result, failure)
 
         def settle(result: object, failure: Exception | None) -> None:
@@ -193,9 +193,9 @@ class ResidentNode:
             await asyncio.gather(acting, stopping, return_exceptions=True)
 
     async def _take_leave(self, stream: Stream, conversation: asyncio.Future[None]) -> None:
-        """Answer what is at hand, if that does not take long, and say goodbye."""
+        """Let an answer that is done go out, if that does not take long, and say goodbye; what is not done is not."""
         end = time.monotonic() + LEAVE_SECONDS
-        while any(hand.is_wanted and hand.is_here for hand in self._hands.values()) and time.monotonic() < end:
+        while any(hand.is_wanted and hand.is_done for hand in self._hands.values()) and time.monotonic() < end:
             await asyncio.sleep(0.02)
         stream.close()
         await asyncio.wait({conversation}, timeout=GOODBYE_SECONDS)
@@ -268,9 +268,6 @@ class ResidentNode:
 
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
-        # One line would be taken for the path of a file here, and what is in that be told to the server.
-        if "\n" not in welcome.experiment:
-            raise MessageError("an experiment that is no text of several lines")
         self._note_joined()
         self._say_once(f"joined the server at {self._link.address}")
         config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}
@@ -361,8 +358,9 @@ class ResidentNode:
                 self._say(f"cannot do what the server asks: {reply.error.reason}")
             else:
                 hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)
-        except Exception as error:  # a message that no app of ours can read
-            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {error}"[:300])
+        except BaseException as error:  # a message that no app of ours can read
+            known = str(error) if isinstance(error, MessageError) else f"an unexpected {type(error).__name__}"
+            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {known}")
         self._trained.tasks += 1
         self._trained.seconds += time.monotonic() - started
         hand.is_done = True
