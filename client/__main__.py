@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -127,8 +128,13 @@ def request(name: ClientName, output: Output = Path()) -> None:
 
 
 def main() -> None:
-    """Run the program."""
-    run_program(app)
+    """Run the program, and end at once: the interpreter's own end is aborted where a thread still computes."""
+    try:
+        run_program(app)
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
 
 
 if __name__ == "__main__":
