@@ -281,7 +281,7 @@ def test_a_client_whose_disk_is_full_goes_on_when_there_is_room(
         fill(disk)  # before there is room for its memory, which it keeps from then on
 
         def make_room(said: str) -> None:
-            if "No space left" in said:
+            if "its disk is full" in said:
                 (disk / FILLER).unlink()
 
         run = federation.run(experiment_of(), heard=make_room)

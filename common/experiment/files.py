@@ -11,11 +11,10 @@ from typing import Any
 from common.errors import PublicError, UserError
 from common.experiment.config import Source, read
 from common.experiment.experiment import Experiment
-from common.experiment.plain_yaml import DEEPEST, read_yaml
+from common.experiment.plain_yaml import DEEPEST, LONGEST_TEXT, read_yaml
 from common.experiment.shipped import experiment_path, shipped_path
 
 TOLD = "the server's experiment"
-MOST_SETTINGS = 1_000
 MOST_ALGORITHMS = 100  # with settings of their own
 
 
@@ -41,8 +40,8 @@ def experiment_of_text(
     text: str, settings: Sequence[str] = (), *, source: str = TOLD, allowed: Collection[str] | None = None
 ) -> Experiment:
     """Read the text of an experiment; of classes outside this repo it may name those that are `allowed`; None: any."""
-    if len(settings) > MOST_SETTINGS:
-        raise PublicError(f"{source}: {len(settings)} settings, where {MOST_SETTINGS} are the most")
+    if sum(map(len, settings)) > LONGEST_TEXT:
+        raise PublicError(f"{source}: settings of more than {LONGEST_TEXT} characters")
     mapping = _parse(text, source)
     own_settings = _checked_own_settings(mapping, source, allowed)
     keys = [_apply(mapping, setting) for setting in settings]

@@ -76,6 +76,15 @@ def test_a_shipped_experiment_by_its_name_is_one(tmp_path: Path) -> None:
     assert not app(introduction(), context_of("digits", node, settings="clients=2")).has_error()
 
 
+def test_a_simulated_node_takes_its_folder_from_the_run(tmp_path: Path) -> None:
+    node = {"partition-id": "0", "num-partitions": "2"}
+    for _ in range(2):
+        assert not app(
+            introduction(), context_of("digits", node, settings="clients=2", state=str(tmp_path))
+        ).has_error()
+    assert (tmp_path / "client-0.identity").exists()
+
+
 def test_a_server_does_not_say_where_a_super_node_writes(tmp_path: Path) -> None:
     reply = app(introduction(), context_of("digits", {"partition": "0/2"}, settings="clients=2", state=str(tmp_path)))
     assert "give it a folder" in reason_of(reply)

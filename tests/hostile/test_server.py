@@ -14,9 +14,9 @@ from flwr.app import Context, Message
 import client.stream
 from client.link import Link
 from client.node import MOST_TASKS, ResidentNode, Workers, channel_to
-from common.messages.content import content_of, head_of
+from common.messages.content import arrays_of, content_of, head_of
 from common.messages.messages import pack_notice
-from common.messages.messages_pb2 import Cancel, Finished, FromServer, Wait
+from common.messages.messages_pb2 import Cancel, Finished, FromClient, FromServer, Wait
 from common.say import Event, sparing
 from common.storage.spool import PIECE_BYTES
 from tests.harness.hostile_server import HostileServer, has_answered, honest, piece, saying, serving, task, welcome
@@ -28,14 +28,16 @@ def answer(message: Message, _: Context) -> Message:
     return Message(content_of(b"done"), reply_to=message)
 
 
-def heard_by_a_client(server: HostileServer, until: Callable[[], bool], app: object = answer) -> list[str]:
+def heard_by_a_client(
+    server: HostileServer, until: Callable[[], bool], app: object = answer, kbps: float | None = None
+) -> list[str]:
     """Let a client meet a server until something is so, and return what it has said."""
     said: list[str] = []
 
     async def meet(address: str) -> None:
         link = Link.in_the_clear(address)
         channel = channel_to(link)
-        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append)  # type: ignore[arg-type]
+        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append, kbps)  # type: ignore[arg-type]
         running = asyncio.create_task(node.run())
         end = asyncio.get_running_loop().time() + 20
         while not until():
@@ -142,6 +144,24 @@ def test_tasks_without_end_are_refused_and_those_withdrawn_are_not_kept() -> Non
     assert sum(f"more than {MOST_TASKS} tasks at a time" in one for one in said) == 1
     assert told[0] <= before + 2, "files of what was withdrawn are gone"
     assert resident_bytes(os.getpid()) < memory + 100_000_000
+
+
+def test_an_answer_that_is_going_up_is_sent_before_the_client_leaves() -> None:
+    size, taken = 2 * PIECE_BYTES, list[FromClient]()
+
+    def large(message: Message, _: Context) -> Message:
+        return Message(content_of(b"done", arrays_of(bytes(size))), reply_to=message)
+
+    def taking(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield welcome()
+        yield task(99)
+        taken.extend(map(FromClient.FromString, frames))
+
+    server = HostileServer(taking)
+    heard_by_a_client(server, has_answered(server), large, kbps=8 * PIECE_BYTES / 250)  # a piece takes 1/4 s
+    assert sum(len(frame.piece or frame.answer.piece) for frame in taken) == size
+    assert taken[-1].HasField("goodbye")
 
 
 def test_what_a_server_says_is_one_short_line_and_not_a_flood(tmp_path: Path) -> None:
