@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 from common.messages.messages import Report
 from common.rounds.mean import RunningMean
+from common.rounds.outliers import Change, outliers
 from common.rounds.records import PHASES, Effort
-from common.rounds.state import ReceivedUpload
+from common.rounds.state import ReceivedUpload, ServerState
 
 
 @dataclass
@@ -20,14 +21,28 @@ class Tally:
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
     efforts: dict[str, Effort] = field(default_factory=dict)  # of those who were counted
+    changes: dict[str, dict[str, float]] = field(default_factory=dict)  # vector: name: how far from what was sent
 
-    def add(self, report: Report[ReceivedUpload], link_seconds: Mapping[str, float]) -> None:
+    def add(self, report: Report[ReceivedUpload], sent: ServerState, link_seconds: Mapping[str, float]) -> None:
         """Count one upload, unless its client was counted already; the link may know what its way took."""
         if report.client not in self.values:
-            self.values[report.client] = self.mean.add(report.upload)
+            change = Change(sent)
+            self.values[report.client] = self.mean.add(report.upload, change)
+            for vector, norm in change.norms().items():
+                self.changes.setdefault(vector, {})[report.client] = norm
             seconds = {**report.seconds, **link_seconds}
             in_order = {phase: seconds[phase] for phase in PHASES if phase in seconds}
             self.efforts[report.client] = Effort(report.peak, in_order)
+
+    def beyond_measure(self, sent: ServerState) -> dict[str, str]:
+        """Return whose upload spoils the mean, and why; a change that is not larger than what was sent cannot."""
+        spoilers: dict[str, str] = {}
+        for vector, norms in self.changes.items():
+            if outliers(norms):  # only then what was sent is read once more
+                what = vector.removesuffix("_change")
+                found = outliers(norms, harmless=float(getattr(sent, what).norm()))
+                spoilers |= {name: f"sent a change of the {what} of norm {norm}" for name, norm in found.items()}
+        return spoilers
 
     @property
     def waited_for(self) -> str:
