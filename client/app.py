@@ -31,7 +31,7 @@ from common.messages.messages import (
     unpack_run,
 )
 from common.program.device import choose_device
-from common.say import Say
+from common.say import Say, one_line
 from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
@@ -161,7 +161,8 @@ def _reason(error: Exception, say: Say) -> str:
         return str(error)
     if _is_out_of_memory(error):
         return f"this client has not enough memory for that (see --memory-limit): {error}"
-    traceback.print_exc()
+    for line in traceback.format_exc().splitlines():  # in which there may be the server's words
+        say(line)
     return f"an unexpected {type(error).__name__}; the client's log says more"
 
 
@@ -181,7 +182,7 @@ def _code(error: Exception) -> int:
 
 def _say(text: str) -> None:
     """Print a line; a function of this module, as Flower's simulation cannot hand `print` itself to its workers."""
-    print(text, flush=True)  # noqa: T201 - where a SuperNode logs
+    print(one_line(text), flush=True)  # noqa: T201 - where a SuperNode logs
 
 
 app = make_app(forgetful_participant_of, _say)

@@ -109,7 +109,10 @@ def unpack_run(config: Mapping[str, object], run_id: int) -> Run:
     given, settings = str(config.get(_EXPERIMENT, "")), str(config.get(_SETTINGS, ""))
     if not given:
         raise MessageError("a run without an experiment in its configuration")
-    return Run(experiment=load_experiment(given, settings.split()), name=str(config.get(_RUN) or run_id))
+    name = str(config.get(_RUN) or run_id)
+    if not (len(name) <= LONGEST_NAME and name.isprintable()):  # it is kept with the memory of every round
+        raise MessageError(f"a run without a name of at most {LONGEST_NAME} printable characters")
+    return Run(experiment=load_experiment(given, settings.split()), name=name)
 
 
 def message_to(node: int, asked: Asked, content: RecordDict, group: str = "") -> Message:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,16 @@ from common.vectors.entries import Places
 
 # Honest clients were at 8,400 at most, in the first round of 554 blogs of very unlike sizes (docs/operations.md).
 MOST_TIMES_THE_MEDIAN = 100_000.0
+PARTS_IN_MEMORY = 16  # of what was sent, of 256 kB each
 
 
 class Change:
     """How far an upload is from what was sent, where it has values: what it leaves out can do no harm."""
 
-    def __init__(self, sent: ServerState) -> None:
+    def __init__(self, sent: ServerState, let_go: Callable[[], None] = lambda: None) -> None:
+        """Compare with what was sent; `let_go` gives back the memory in which a part of it was read, if it can."""
+        self._let_go = let_go
+        self._seen = 0  # parts
         vectors = {"model": sent.model, "buffers": sent.buffers}
         self._sent = {name: vector.numpy() for name, vector in vectors.items() if vector is not None}
         self._squares: defaultdict[str, float] = defaultdict(float)
@@ -29,6 +33,9 @@ class Change:
         with np.errstate(over="ignore"):  # infinitely far is far enough
             far = block - self._sent[name][where] if name in self._sent else block
             self._squares[name] += float(np.dot(far, far))
+        self._seen += 1
+        if self._seen % PARTS_IN_MEMORY == 0:
+            self._let_go()
 
     def norms(self) -> dict[str, float]:
         """Return the distance of each vector."""

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
-from common.say import Event, Say
+from common.say import Event, Say, one_line
 from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
@@ -21,9 +21,8 @@ LONGEST_REASON = 300  # characters of what a client says of itself
 
 
 def short(text: str | None) -> str:
-    """Return what a client says, as far as anybody will read it."""
-    text = text or "no reason given"
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+    """Return why a client cannot do something, as far as anybody will read it."""
+    return one_line(text or "no reason given", LONGEST_REASON)
 
 
 class Roster:

@@ -29,6 +29,7 @@ from common.rounds.account import Purpose, RoundAccount
 from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
+from common.rounds.outliers import Change
 from common.rounds.state import ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
@@ -293,7 +294,7 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-            tally.add(report, self.state, self._link_seconds(reply))
+            tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
 

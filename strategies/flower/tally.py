@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from common.messages.messages import Report
 from common.rounds.mean import RunningMean
 from common.rounds.outliers import Change, outliers
-from common.rounds.records import PHASES, Effort
+from common.rounds.records import MOST_NAMES, PHASES, Effort
 from common.rounds.state import ReceivedUpload, ServerState
 
 
@@ -23,10 +24,9 @@ class Tally:
     efforts: dict[str, Effort] = field(default_factory=dict)  # of those who were counted
     changes: dict[str, dict[str, float]] = field(default_factory=dict)  # vector: name: how far from what was sent
 
-    def add(self, report: Report[ReceivedUpload], sent: ServerState, link_seconds: Mapping[str, float]) -> None:
+    def add(self, report: Report[ReceivedUpload], change: Change, link_seconds: Mapping[str, float]) -> None:
         """Count one upload, unless its client was counted already; the link may know what its way took."""
         if report.client not in self.values:
-            change = Change(sent)
             self.values[report.client] = self.mean.add(report.upload, change)
             for vector, norm in change.norms().items():
                 self.changes.setdefault(vector, {})[report.client] = norm
@@ -67,5 +67,6 @@ class Tally:
 
 
 def listed(reasons: Mapping[str, str]) -> str:
-    """Return why clients were not counted, in one line."""
-    return "; ".join(f"{name}: {why}" for name, why in reasons.items())
+    """Return why the first of some clients were not counted, in one line."""
+    named = "; ".join(f"{name}: {why}" for name, why in islice(reasons.items(), MOST_NAMES))
+    return named if len(reasons) <= MOST_NAMES else f"{named}; and {len(reasons) - MOST_NAMES} more"
