@@ -14,7 +14,7 @@ from common.vectors.entries import Places
 
 # Honest clients were at 8,400 at most, in the first round of 554 blogs of very unlike sizes (docs/operations.md).
 MOST_TIMES_THE_MEDIAN = 100_000.0
-PARTS_IN_MEMORY = 16  # of what was sent, of 256 kB each
+PARTS_IN_MEMORY = 4  # of what was sent, of 256 kB each
 
 
 class Change:
