@@ -24,6 +24,7 @@ from common.messages.messages import Evaluation, Introduction, Order, Recentring
 from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.storage.spool import Spool
+from common.vectors.divergence import refuse_infinite
 
 _shared_problem = SharedProblem()
 
@@ -182,7 +183,9 @@ class Participant:
         return memory.settled == order.counted or not self._algorithm.has_control
 
     def _remember(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
-        """Go on with a memory that is safe."""
+        """Go on with a memory that is safe, and can be: a control that is not finite would never be again."""
+        if memory.control is not None:
+            refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(memory.control)))
         if self._memory_file:
             self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory

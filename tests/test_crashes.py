@@ -23,6 +23,7 @@ from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.content import payload_of
+from common.messages.flower import begin_run
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -251,6 +252,7 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them packs a vector of its own, of 1.6 MB here, into such a file."""
+    begin_run()
     experiment = load_experiment("digits", ["algorithm.name=proxskip", "clients=1"])
     large = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
     ledger = Ledger(counted={"client-0": 1}, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))

@@ -11,6 +11,9 @@ import typer
 from common.errors import UserError
 from common.messages.flower import APP_VERSION, quiet_flower
 from common.program.malloc import keep_freed_memory
+from common.say import one_line
+
+LONGEST_ERROR = 2_000  # characters
 
 
 def run_program(app: Callable[[], object]) -> None:
@@ -20,7 +23,7 @@ def run_program(app: Callable[[], object]) -> None:
     try:
         app()
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(str(error), LONGEST_ERROR)}\n")  # which may be a peer's words
         sys.exit(2)
 
 

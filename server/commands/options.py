@@ -45,7 +45,9 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS, no keys; on 
 TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
 ]
-MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
+MinimumClients = Annotated[
+    int | None, typer.Option(min=1, help="a round needs so many; all but who is refused by default")
+]
 DeadlineSeconds = Annotated[
     float | None, typer.Option(min=0.1, help="a round waits no longer than this; an hour by default")
 ]

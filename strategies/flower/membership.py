@@ -24,6 +24,7 @@ from common.messages.messages import Recentring, message_to, pack_recentring, un
 from common.rounds.account import Purpose
 from common.rounds.ledger import Ledger
 from common.rounds.mean import ControlSum
+from common.rounds.outliers import outliers
 from common.rounds.state import ServerState
 from common.say import Event, Say
 from common.storage.disk import when_there_is_room
@@ -60,14 +61,14 @@ class Membership:
         self._clients = experiment.clients
         self._minimum = terms.minimum_clients or experiment.clients
         self._evict_after_rounds = terms.evict_after_rounds
-        self._largest_norm = terms.largest_norm
         self._say = say
         self._wanted = ""  # who must be back before the controls sum to zero again
 
     def gather(self, grid: Grid, *, resumed: bool) -> None:
         """Wait for all clients before the first round; most are on their way back to a run that goes on."""
         if resumed:
-            self.roster.gather(grid, len(self.ledger.counted), self._minimum, GATHERING_SECONDS)
+            members = len(self.ledger.counted)
+            self.roster.gather(grid, members, min(self._minimum, members), GATHERING_SECONDS)
         else:
             self.roster.gather(grid, self._clients)
 
@@ -84,6 +85,12 @@ class Membership:
         if self._algorithm.has_control:
             what_now = "it starts afresh, and the others will be re-centred when all of them are here"
             self._say(Event(f"{name} {why}: {what_now}", kind="given up", client=name))
+
+    def put_out(self, name: str, why: str, grid: Grid) -> None:
+        """Give up a client that did what no honest one does, with its control variate, and ask it no more."""
+        self.ledger = self.ledger.without(name)
+        self.given_up[name] = f"it {why}, and was put out"
+        self.roster.exclude(name, why, grid)
 
     def counted(self, number: int, names: list[str], average: Tensor) -> None:
         """Note who was counted in a round, and with which average they have to settle."""
@@ -142,19 +149,16 @@ class Membership:
         """Ask all members for their controls as a round finds them; None where one does not answer."""
         told = orders("audit")
         questions = {name: order for name, order in told.items() if name in self.ledger.counted}
-        controls = ControlSum()
+        controls, norms = ControlSum(), dict[str, float]()
         if questions.keys() == self.ledger.counted.keys():
             for name, answer in self._answers(occasion, questions):
                 with suppress(MessageError):
-                    self._add_control(controls, name, unpack_control(answer, like), occasion.number)
-        return controls if controls.clients and controls.clients == len(self.ledger.counted) else None
-
-    def _add_control(self, controls: ControlSum, name: str, control: Tensor, number: int) -> None:
-        """Add a control, unless it is beyond what so many rounds can have made of models within the bound."""
-        if float(control.double().norm()) > 4 * number * self._largest_norm / self._algorithm.learning_rate:
-            self.give_up(name, "shows a control variate beyond all bounds")
-        else:
-            controls.add(control)
+                    control = unpack_control(answer, like)
+                    norms[name] = float(control.norm())
+                    controls.add(control)
+        for name, norm in outliers(norms).items():
+            self.put_out(name, f"showed a control variate of norm {norm}", occasion.grid)
+        return controls if norms and norms.keys() == self.ledger.counted.keys() else None
 
     def _answers(self, occasion: Occasion, messages: dict[str, Message]) -> Iterator[tuple[str, RecordDict]]:
         """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""

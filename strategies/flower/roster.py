@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
-from common.say import Event, Say
+from common.say import Event, Say, one_line
 from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
@@ -21,9 +21,8 @@ LONGEST_REASON = 300  # characters of what a client says of itself
 
 
 def short(text: str | None) -> str:
-    """Return what a client says, as far as anybody will read it."""
-    text = text or "no reason given"
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+    """Return why a client cannot do something, as far as anybody will read it."""
+    return one_line(text or "no reason given", LONGEST_REASON)
 
 
 class Roster:
@@ -37,6 +36,7 @@ class Roster:
         self._known: set[int] = set()
         self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
         self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
+        self.put_out: dict[str, str] = {}  # name -> why it may not take part as long as this process lasts
         self._next_look = 0.0
 
     def update(self, grid: Grid) -> None:
@@ -85,6 +85,17 @@ class Roster:
             else:
                 time.sleep(0.5)
 
+    def exclude(self, name: str, why: str, grid: Grid) -> None:
+        """Let a client take no part any more, whenever it comes, and tell it so."""
+        self.put_out[name] = why
+        self._say(Event(f"{name} is put out: it {why}", kind="put out", client=name))
+        self._turn_away(self.nodes.pop(name), name, grid)
+        self._next_look = 0.0  # there is a place for another
+
+    def _turn_away(self, node: int, name: str, grid: Grid) -> None:
+        notice = f"the server has put this client out: it {self.put_out[name]}"
+        self._leave_out(node, f"{name} takes no part any more", grid, notice)
+
     def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
         if reply.has_error():
             self._leave_out(node, f"a client cannot take part: {short(reply.error.reason)}")
@@ -98,6 +109,8 @@ class Roster:
         expected = grid.client_name(node) if isinstance(grid, PromptGrid) else name
         if name != expected:
             self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply")
+        elif name in self.put_out:
+            self._turn_away(node, name, grid)
         elif name not in self.nodes and len(self.nodes) >= self._most_clients:
             self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
         elif self.nodes.get(name, node) != node and identity != self._identities[name]:

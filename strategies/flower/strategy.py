@@ -29,6 +29,7 @@ from common.rounds.account import Purpose, RoundAccount
 from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
+from common.rounds.outliers import Change
 from common.rounds.state import ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
@@ -77,7 +78,6 @@ class AlgorithmStrategy(Strategy):
         self.algorithm = experiment.algorithm
         self._problem = problem
         self._terms = terms
-        self._minimum_clients = terms.minimum_clients or experiment.clients
         self._deadline_seconds = terms.deadline_seconds or AN_HOUR_SECONDS
         self._listener = listener or Listener()
         self._say = self._listener.say
@@ -144,7 +144,7 @@ class AlgorithmStrategy(Strategy):
             self._count(reply, tally, server_round)
             del reply  # an upload may be large: it is gone before the next one comes
         self._close_questions("train")
-        if len(tally.values) < self._minimum_clients:
+        if self._put_out_spoilers(tally) or len(tally.values) < self._needed:
             return None, None
         self._fold(tally, server_round)
         return self._downlink.arrays, MetricRecord({"training-seconds": tally.longest_training_seconds})
@@ -212,19 +212,41 @@ class AlgorithmStrategy(Strategy):
         pause = FIRST_PAUSE_SECONDS
         while True:
             self.configure_train(number, self._downlink.arrays, config, grid)
+            put_out = len(self.members.roster.put_out)
             arrays, _ = self.aggregate_train(number, self._answers(grid))
             if arrays is not None:
                 return
-            roster, tally = self.members.roster, self._tally
-            if tally.refused and len(roster.nodes) - len(tally.refused) < self._minimum_clients:
-                raise FederationError(f"round {number} cannot be done: {listed(tally.refused)}")
+            out, needed, tally = self._out, self._needed, self._tally
+            if self.experiment.clients - len(out) < needed:
+                raise FederationError(f"round {number} cannot be done: {listed(out)}")
+            if len(self.members.roster.put_out) > put_out:
+                continue  # at once: all others have their uploads at hand
             reasons = listed({**tally.absent, **tally.refused})
-            answered = f"only {len(tally.values)} of at least {self._minimum_clients} clients answered"
+            answered = f"only {len(tally.values)} of at least {needed} clients answered"
             why = f" ({reasons})" if reasons else ""
             self._say(Event(f"round {number}: {answered}; asking again{why}", kind="asking again"))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            roster.gather(grid, self._minimum_clients)
+            self.members.roster.gather(grid, needed)
+
+    @property
+    def _out(self) -> dict[str, str]:
+        """Return who cannot be counted in this round, and why: put out, or refused."""
+        return {**self.members.roster.put_out, **self._tally.refused}
+
+    @property
+    def _needed(self) -> int:
+        """Return how many clients the round needs: by default all whom nobody has to refuse, more than half of them."""
+        clients = self.experiment.clients
+        return self._terms.minimum_clients or max(clients - len(self._out), clients // 2 + 1)
+
+    def _put_out_spoilers(self, tally: Tally) -> bool:
+        """Put out whoever has spoilt the mean; the others have to be asked once more, and send what they have."""
+        assert self._grid is not None
+        spoilers = tally.beyond_measure(self.state)
+        for name, why in spoilers.items():
+            self.members.put_out(name, why, self._grid)
+        return bool(spoilers)
 
     def _answers(self, grid: Grid) -> Iterable[Message]:
         return self._questions.answers(grid, self._deadline_seconds)
@@ -272,7 +294,7 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-            tally.add(report, self._link_seconds(reply))
+            tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
 
