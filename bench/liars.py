@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import sys
 
+import torch
+
 from client.round import Participant
 from common.errors import UserError
 from common.experiment.experiment import Experiment
@@ -52,6 +54,7 @@ def accuracy(witness: Witness) -> float:
 def main() -> None:
     """Print the table."""
     quiet_flower()
+    torch.set_num_threads(1)  # ten clients take turns, with small models
     given = [(sys.argv[1], sys.argv[2:])] if len(sys.argv) > 1 else EXPERIMENTS
     print("| accuracy, % | plain mean | `--robust 2` |\n|---|---:|---:|")
     for name, settings in given:

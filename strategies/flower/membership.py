@@ -8,7 +8,6 @@ shows the sum.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -161,10 +160,13 @@ class Membership:
         controls, norms = ControlSum(), dict[str, float]()
         if questions.keys() == self.ledger.counted.keys():
             for name, answer in self._answers(occasion, questions):
-                with suppress(MessageError):
+                try:
                     control = unpack_control(answer, like)
-                    norms[name] = float(control.norm())
-                    controls.add(control)
+                except MessageError as error:
+                    self.put_out(name, f"showed no control variate ({short(str(error))})", occasion.grid)
+                    continue
+                norms[name] = float(control.norm())
+                controls.add(control)
         for name, norm in outliers(norms).items():
             self.put_out(name, f"showed a control variate of norm {norm}", occasion.grid)
         return controls if norms and norms.keys() == self.ledger.counted.keys() else None
