@@ -56,6 +56,9 @@ EvictAfter = Annotated[
     typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
 ]
 LargestNorm = Annotated[float, typer.Option(min=0.0, help="refuse an upload whose model has a larger norm")]
+Robust = Annotated[
+    int, typer.Option(min=0, metavar="CLIENTS", help="so many may lie: leave out those unlike the others, each round")
+]
 EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")

@@ -32,6 +32,7 @@ def run(
     deadline_seconds: options.DeadlineSeconds = Terms.deadline_seconds,
     evict_after: options.EvictAfter = Terms.evict_after_rounds,
     largest_norm: options.LargestNorm = Terms.largest_norm,
+    robust: options.Robust = Terms.robust,
     evaluate_on_clients: options.EvaluateOnClients = Terms.evaluate_on_clients,
     audit_every: options.AuditEvery = Terms.audit_every_rounds,
     settings: options.Settings = None,
@@ -56,6 +57,7 @@ def run(
         deadline_seconds=deadline_seconds,
         evict_after_rounds=evict_after,
         largest_norm=largest_norm,
+        robust=robust,
         evaluate_on_clients=evaluate_on_clients,
         audit_every_rounds=audit_every,
     )

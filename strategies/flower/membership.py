@@ -7,8 +7,7 @@ shows the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -34,6 +33,7 @@ from strategies.flower.roster import Roster, short
 from strategies.flower.terms import Terms
 
 GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
+MOST_TIMES_LEFT_OUT = 10  # in a row
 FORGOT = "has lost its control variate"
 
 Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
@@ -62,6 +62,7 @@ class Membership:
         self._minimum = terms.minimum_clients or experiment.clients
         self._evict_after_rounds = terms.evict_after_rounds
         self._say = say
+        self._times_left_out: dict[str, int] = {}  # in a row
         self._wanted = ""  # who must be back before the controls sum to zero again
 
     def gather(self, grid: Grid, *, resumed: bool) -> None:
@@ -91,6 +92,13 @@ class Membership:
         self.ledger = self.ledger.without(name)
         self.given_up[name] = f"it {why}, and was put out"
         self.roster.exclude(name, why, grid)
+
+    def left_out(self, names: Collection[str], grid: Grid) -> None:
+        """Put out whoever was left out of so many rounds, one after the other, as unlike the others."""
+        self._times_left_out = {name: self._times_left_out.get(name, 0) + 1 for name in names}
+        for name, times in self._times_left_out.items():
+            if times >= MOST_TIMES_LEFT_OUT:
+                self.put_out(name, f"was left out of {times} rounds in a row, as unlike the others", grid)
 
     def counted(self, number: int, names: list[str], average: Tensor) -> None:
         """Note who was counted in a round, and with which average they have to settle."""
@@ -152,10 +160,13 @@ class Membership:
         controls, norms = ControlSum(), dict[str, float]()
         if questions.keys() == self.ledger.counted.keys():
             for name, answer in self._answers(occasion, questions):
-                with suppress(MessageError):
+                try:
                     control = unpack_control(answer, like)
-                    norms[name] = float(control.norm())
-                    controls.add(control)
+                except MessageError as error:
+                    self.put_out(name, f"showed no control variate ({short(str(error))})", occasion.grid)
+                    continue
+                norms[name] = float(control.norm())
+                controls.add(control)
         for name, norm in outliers(norms).items():
             self.put_out(name, f"showed a control variate of norm {norm}", occasion.grid)
         return controls if norms and norms.keys() == self.ledger.counted.keys() else None

@@ -30,6 +30,7 @@ from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.outliers import Change
+from common.rounds.robust import most_left_out
 from common.rounds.state import ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
@@ -40,6 +41,7 @@ from strategies.flower.listener import Listener
 from strategies.flower.membership import FORGOT, Membership, Occasion
 from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
+from strategies.flower.robust import RobustTally
 from strategies.flower.roster import short
 from strategies.flower.tally import Tally, listed
 from strategies.flower.terms import Terms
@@ -74,6 +76,8 @@ class AlgorithmStrategy(Strategy):
         terms = terms or Terms()
         if terms.minimum_clients is not None and terms.minimum_clients > experiment.clients:
             raise UserError(f"a round cannot have at least {terms.minimum_clients} of {experiment.clients} clients")
+        if terms.robust > (most := most_left_out(experiment.clients)):
+            raise UserError(f"of {experiment.clients} clients at most {most} may lie (--robust), not {terms.robust}")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
         self._problem = problem
@@ -139,10 +143,11 @@ class AlgorithmStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode and add each upload as it comes; the next state, or None where too few were counted."""
         self._downlink.let_go()
-        tally = self._tally = Tally(RunningMean(self._terms.largest_norm))
+        tally = self._tally = self._new_tally()
         for reply in replies:
             self._count(reply, tally, server_round)
             del reply  # an upload may be large: it is gone before the next one comes
+        tally.close()
         self._close_questions("train")
         if self._put_out_spoilers(tally) or len(tally.values) < self._needed:
             return None, None
@@ -231,8 +236,8 @@ class AlgorithmStrategy(Strategy):
 
     @property
     def _out(self) -> dict[str, str]:
-        """Return who cannot be counted in this round, and why: put out, or refused."""
-        return {**self.members.roster.put_out, **self._tally.refused}
+        """Return who cannot be counted in this round, and why: put out, refused, or left out."""
+        return {**self.members.roster.put_out, **self._tally.refused, **self._tally.left_out}
 
     @property
     def _needed(self) -> int:
@@ -279,6 +284,13 @@ class AlgorithmStrategy(Strategy):
         self._downlink.now = replace(self._downlink.now, rounded_off=None)
         self._listener.on_recentring(self.checkpoint)
 
+    def _new_tally(self) -> Tally:
+        mean = RunningMean(self._terms.largest_norm)
+        if not self._terms.robust:
+            return Tally(mean)
+        liars = self._terms.robust - len(self.members.roster.put_out)
+        return RobustTally(mean, liars=liars, least=self._terms.minimum_clients or 1)
+
     def _count(self, reply: Message, tally: Tally, number: int) -> None:
         """Add a reply to the tally, or note why not."""
         name = self._questions.client_of(reply)
@@ -314,6 +326,8 @@ class AlgorithmStrategy(Strategy):
         )
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
         self.members.counted(number, names, self.state.model)
+        assert self._grid is not None
+        self.members.left_out(tally.left_out, self._grid)
 
     def _close_questions(self, purpose: Purpose) -> None:
         """Put down what an exchange took, and wait for nobody any more."""

@@ -20,6 +20,7 @@ class Tally:
     mean: RunningMean = field(default_factory=RunningMean)
     values: dict[str, int] = field(default_factory=dict)  # name of who was counted: values as the paper counts them
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
+    left_out: dict[str, str] = field(default_factory=dict)  # name: why; its upload is well-formed, but unlike others
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
     efforts: dict[str, Effort] = field(default_factory=dict)  # of those who were counted
     changes: dict[str, dict[str, float]] = field(default_factory=dict)  # vector: name: how far from what was sent
@@ -33,6 +34,9 @@ class Tally:
             seconds = {**report.seconds, **link_seconds}
             in_order = {phase: seconds[phase] for phase in PHASES if phase in seconds}
             self.efforts[report.client] = Effort(report.peak, in_order)
+
+    def close(self) -> None:
+        """Note that no more will come."""
 
     def beyond_measure(self, sent: ServerState) -> dict[str, str]:
         """Return whose upload spoils the mean, and why; a change that is not larger than what was sent cannot."""
@@ -61,6 +65,7 @@ class Tally:
             **dict.fromkeys(members, "it has left"),
             **dict.fromkeys(here, "no answer before the deadline"),
             **self.absent,
+            **self.left_out,
             **self.refused,
         }
         return {name: why for name, why in reasons.items() if name and name not in self.values}

@@ -53,6 +53,23 @@ def scaled(factor: float) -> Lie:
     return lambda upload, order: replace(upload, model=_within(factor * upload.model.double()))
 
 
+def flipped(upload: Upload, _: Order) -> Upload:
+    """Send the model with all signs turned, and as sparse as it is."""
+    return replace(upload, model=torch.where(upload.model != 0, -upload.model, 0.0))
+
+
+def noise(upload: Upload, order: Order) -> Upload:
+    """Send a model of the right norm at the right number of places, by chance, but as all who lie so."""
+    chance = torch.Generator().manual_seed(order.plan.round)
+    drawn = torch.zeros_like(upload.model)
+    places = torch.randperm(len(drawn), generator=chance)[: int(upload.model.count_nonzero())]
+    drawn[places] = torch.randn(len(places), generator=chance)
+    return replace(upload, model=drawn * upload.model.norm() / drawn.norm())
+
+
+LIES: dict[str, Lie] = {"noise": noise, "flipped signs": flipped, "ten times the model": scaled(10.0)}
+
+
 def _within(values: Tensor) -> Tensor:
     largest = torch.finfo(torch.float32).max
     return values.clamp(-largest, largest).float()
