@@ -23,6 +23,7 @@ from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.content import payload_of
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -253,7 +254,8 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
     """Each of them packs a vector of its own, of 1.6 MB here, into such a file."""
     experiment = load_experiment("digits", ["algorithm.name=proxskip", "clients=1"])
     large = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
-    ledger = Ledger(counted={"client-0": 1}, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
+    known = {"client-0": History(counted=1)}
+    ledger = Ledger(members=known, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
     monkeypatch.setattr("common.storage.disk.FIRST_RETRY_SECONDS", 0.01)
     with small_disk(tmp_path / "disk", 8192) as folder:
         monkeypatch.setattr("tempfile.tempdir", str(folder))

@@ -16,6 +16,7 @@ from torch import Tensor
 from common.codec.bytestream import Bytes, Reader, varint
 from common.codec.vector import encode_in_parts, read_vector
 from common.errors import DecodeError
+from common.rounds.history import digest_of
 from common.rounds.state import Precision, ReceivedUpload, ServerState, Upload
 from common.storage.spool import PIECE_BYTES, Spool, spooled
 from common.vectors.entries import Blocks, Entries
@@ -48,7 +49,7 @@ def decode_upload(data: Bytes, like: ServerState, most_values: int | None = None
     """
     model, control, buffers, _ = _unpack(data, like, most_values)
     assert model is not None
-    return ReceivedUpload(model=model, control_change=control, buffers=buffers)
+    return ReceivedUpload(model=model, control_change=control, buffers=buffers, digest=digest_of(data))
 
 
 def largest_bytes(like: ServerState) -> int:

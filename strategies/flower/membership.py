@@ -7,7 +7,7 @@ shows the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +33,7 @@ from strategies.flower.roster import Roster, short
 from strategies.flower.terms import Terms
 
 GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
+LARGEST_SUM = 1e-3  # of the controls, relative: what rounding leaves is a thousandth of that
 FORGOT = "has lost its control variate"
 
 Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
@@ -67,7 +68,7 @@ class Membership:
     def gather(self, grid: Grid, *, resumed: bool) -> None:
         """Wait for all clients before the first round; most are on their way back to a run that goes on."""
         if resumed:
-            self.roster.gather(grid, len(self.ledger.counted), self._minimum, GATHERING_SECONDS)
+            self.roster.gather(grid, len(self.ledger.members), self._minimum, GATHERING_SECONDS)
         else:
             self.roster.gather(grid, self._clients)
 
@@ -85,13 +86,13 @@ class Membership:
             what_now = "it starts afresh, and the others will be re-centred when all of them are here"
             self._say(Event(f"{name} {why}: {what_now}", kind="given up", client=name))
 
-    def counted(self, number: int, names: list[str], average: Tensor) -> None:
-        """Note who was counted in a round, and with which average they have to settle."""
-        self.ledger = self.ledger.after_round(number, names, average)
+    def counted(self, number: int, uploads: Mapping[str, int], average: Tensor) -> None:
+        """Note whose uploads were counted in a round, by their digests, and with which average to settle."""
+        self.ledger = self.ledger.after_round(number, uploads, average)
 
     def participation(self, names: list[str]) -> float:
         """Return the share of all members that these are, of whom some may be new."""
-        return len(names) / len(self.ledger.counted.keys() | set(names))
+        return len(names) / len(self.ledger.members.keys() | set(names))
 
     def recentre(self, occasion: Occasion, orders: Orders, like: ServerState, on_change: Callable[[], None]) -> None:
         """Bring the sum of the controls back to zero where a member has gone with its own."""
@@ -104,7 +105,7 @@ class Membership:
                 return  # again before the next round, when all may be here
             self.ledger = self.ledger.recentred(controls.mean())
             on_change()
-            members = len(self.ledger.counted)
+            members = len(self.ledger.members)
             self._say(Event(f"round {occasion.number}: {members} members are re-centred", kind="re-centred"))
         for name, _ in self._answers(occasion, dict(self._recentrings())):
             self.ledger = self.ledger.delivered(name)
@@ -116,11 +117,17 @@ class Membership:
             why = "some members do not answer or are not re-centred yet"
             self._say(Event(f"round {occasion.number - 1}: no audit, as {why}", kind="audit"))
             return None
-        return controls.relative_norm()
+        norm = controls.relative_norm()
+        if norm > LARGEST_SUM and self._algorithm.keeps_zero_sum:
+            self.ledger = self.ledger.unbalanced()
+            what_now = "whatever the reason, the members are re-centred before the next round"
+            found = f"the control variates sum to {norm:.1e} of their size, not to zero"
+            self._say(Event(f"warning: round {occasion.number - 1}: {found}; {what_now}", kind="off centre"))
+        return norm
 
     def _say_who_is_wanted(self) -> None:
         """Tell, when it changes, for whose return the others wait to be re-centred."""
-        wanted = ", ".join(sorted(self.ledger.counted.keys() - self.roster.nodes.keys()))
+        wanted = ", ".join(sorted(self.ledger.members.keys() - self.roster.nodes.keys()))
         if wanted and wanted != self._wanted:
             until = f"until {wanted} is back, or given up (--evict-after)"
             self._say(Event(f"the control variates do not sum to zero {until}", kind="off centre"))
@@ -131,7 +138,7 @@ class Membership:
             assert self.ledger.shift is not None
             recentring = Recentring(
                 number=self.ledger.recentrings,
-                counted=self.ledger.counted[name],
+                history=self.ledger.members[name],
                 shift=self.ledger.shift,
                 average=self.ledger.average_for(name),
             )
@@ -141,13 +148,13 @@ class Membership:
     def _controls(self, occasion: Occasion, orders: Orders, like: ServerState) -> ControlSum | None:
         """Ask all members for their controls as a round finds them; None where one does not answer."""
         told = orders("audit")
-        questions = {name: order for name, order in told.items() if name in self.ledger.counted}
+        questions = {name: order for name, order in told.items() if name in self.ledger.members}
         controls = ControlSum()
-        if questions.keys() == self.ledger.counted.keys():
+        if questions.keys() == self.ledger.members.keys():
             for name, answer in self._answers(occasion, questions):
                 with suppress(MessageError):
                     self._add_control(controls, name, unpack_control(answer, like), occasion.number)
-        return controls if controls.clients and controls.clients == len(self.ledger.counted) else None
+        return controls if controls.clients and controls.clients == len(self.ledger.members) else None
 
     def _add_control(self, controls: ControlSum, name: str, control: Tensor, number: int) -> None:
         """Add a control, unless it is beyond what so many rounds can have made of models within the bound."""

@@ -284,14 +284,14 @@ class AlgorithmStrategy(Strategy):
     def _fold(self, tally: Tally, number: int) -> None:
         """Go on to the state that a round's uploads give."""
         names, before = list(tally.values), self._downlink.now
-        if not self.members.ledger.counted:  # all start with h = 0: nothing is owed to their sum
+        if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
         plan, participation = self.experiment.plan(number), self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
-        self.members.counted(number, names, self.state.model)
+        self.members.counted(number, tally.digests, self.state.model)
 
     def _close_questions(self, purpose: Purpose) -> None:
         """Put down what an exchange took, and wait for nobody any more."""
@@ -327,7 +327,7 @@ class AlgorithmStrategy(Strategy):
             model_values=tally.mean.model_values,
             control_sum_norm=self._audited,
             metrics=metrics,
-            missing=tally.missing(members.given_up, members.ledger.counted, members.roster.nodes),
+            missing=tally.missing(members.given_up, members.ledger.members, members.roster.nodes),
             efforts=dict(sorted(tally.efforts.items())),
             waited_for=tally.waited_for,
         )

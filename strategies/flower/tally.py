@@ -17,6 +17,7 @@ class Tally:
 
     mean: RunningMean = field(default_factory=RunningMean)
     values: dict[str, int] = field(default_factory=dict)  # name of who was counted: values as the paper counts them
+    digests: dict[str, int] = field(default_factory=dict)  # of their uploads
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
     efforts: dict[str, Effort] = field(default_factory=dict)  # of those who were counted
@@ -25,6 +26,7 @@ class Tally:
         """Count one upload, unless its client was counted already; the link may know what its way took."""
         if report.client not in self.values:
             self.values[report.client] = self.mean.add(report.upload)
+            self.digests[report.client] = report.upload.digest
             seconds = {**report.seconds, **link_seconds}
             in_order = {phase: seconds[phase] for phase in PHASES if phase in seconds}
             self.efforts[report.client] = Effort(report.peak, in_order)

@@ -1,0 +1,1 @@
+"""Peers that lie: what they send is well-formed, and meant to do harm."""
