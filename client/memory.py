@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -14,31 +13,10 @@ from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
-from common.storage.disk import writing
 from common.storage.slots import Slots
 from common.storage.spool import Spool
 
 FORMAT = "2"  # of what is saved; what an earlier version saved has no history, and is as good as lost
-
-
-def identity_of(folder: Path | None, client: str) -> str:
-    """Return what tells this client from another of the same name, also after a restart if it has a folder."""
-    new = uuid4().hex
-    if folder is None:
-        return new
-    path = folder / f"{client}.identity"
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise UserError(f"cannot read the client's identity from {path}: {error}") from None
-    with writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".new-identity")
-        draft.write_text(new, encoding="utf-8")
-        draft.replace(path)
-    return new
 
 
 class MemoryFile:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from client.limits import peak_memory
-from client.memory import MemoryFile, identity_of
+from client.memory import MemoryFile
 from client.part import Part
 from client.shared_problem import SharedProblem
+from client.state_folder import identity_of
 from common.codec.payload import encode_upload
 from common.errors import UserError
 from common.experiment import plugins

@@ -193,10 +193,47 @@ def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert finished.returncode == 128 + signal.SIGKILL
     assert finished.stdout.count("it goes on from its journal") == 3
-    assert "killed 4 times without a round in between" in finished.stdout
+    assert "ended 4 times without a round in between; the last time it was killed (SIGKILL)" in finished.stdout
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [one["kind"] for one in events] == ["server killed"] * 4
-    assert "killed 4 times" in events[-1]["text"]
+    assert "ended 4 times" in events[-1]["text"]
+
+
+FAILING = """
+import sys
+from pathlib import Path
+from common.errors import UserError
+from common.program.start import run_program
+from server.deploy.guard import Guard
+
+def work():
+    guard = Guard()
+    guard.stand(print)
+    guard.announce(Path(sys.argv[1]))
+    attempts = Path(sys.argv[1], "attempts")
+    attempts.open("a").write("x")
+    if len(attempts.read_text()) < 3:
+        raise eval(sys.argv[2])
+
+run_program(work)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "code"), [("OSError(5, 'broken')", 3, 0), ("UserError('mend it')", 1, 2)]
+)
+def test_a_server_that_fails_by_an_error_nobody_has_thought_of_goes_on(
+    error: str, attempts: int, code: int, tmp_path: Path
+) -> None:
+    """What the user can mend is no reason to try again."""
+    (tmp_path / "rounds.jsonl").touch()  # a run was begun
+    command = [sys.executable, "-c", FAILING, str(tmp_path), error]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == code
+    assert len((tmp_path / "attempts").read_text()) == attempts
+    said = finished.stdout.count("the server failed by an unexpected error, which is told above; it goes on")
+    assert said == attempts - 1
+    assert finished.stderr.count("error: an unexpected OSError, which is a fault of this program") == attempts - 1
 
 
 def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,7 +298,9 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         disk = FullDisk(folder)
         downlink = Downlink(experiment, Checkpoint(round=1, state=ServerState(model=large)), disk.say)
-        members = Membership(experiment, Terms(), ledger, disk.say)
+        members = Membership(
+            experiment, Terms(), Checkpoint(round=1, state=downlink.now.state, ledger=ledger), disk.say
+        )
         members.roster.nodes["client-0"] = 1
         disk.fill()
         evaluations = downlink.evaluations(1, {"client-0": 1})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -93,6 +94,21 @@ def test_a_re_centring_and_new_members_are_owed_nothing(tmp_path: Path) -> None:
 
     Watched(experiment_of(rounds=6), tmp_path, after={3: lose_it}).go()
     assert seen == [True]
+
+
+def test_a_client_that_was_away_for_too_long_is_given_up(tmp_path: Path) -> None:
+    """It leaves in the third round; rounds are quick, and the time is up some of them later."""
+
+    def leave(trial: Trial) -> None:
+        del trial.grid.clients[VICTIM]
+
+    rounds = {number: (lambda _: time.sleep(0.02)) for number in range(4, 12)}
+    trial = Trial(experiment_of(), tmp_path, after={**rounds, 3: leave}, minimum_clients=3, evict_after_seconds=0.05)
+    trial.go()
+    assert sum("client-1 was away for 0.05 s" in text for text in trial.said) == 1
+    assert trial.strategy.checkpoint.ledger.recentrings == 1
+    assert trial.records[-1].control_sum_norm is not None
+    assert max(trial.audits) < 1e-5
 
 
 def test_a_client_that_is_back_in_time_settles_its_old_upload(tmp_path: Path) -> None:

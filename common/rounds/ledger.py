@@ -89,6 +89,7 @@ class Checkpoint:
     round: int  # the last one that is done
     state: ServerState
     ledger: Ledger = field(default_factory=Ledger)
+    identities: Mapping[str, str] = field(default_factory=dict)  # of the members: what tells each from a namesake
     bits_up: float = 0.0
     rounded_off: Remainder | None = None  # from the means so far, where control variates are closed with these
 

@@ -6,7 +6,7 @@ import itertools
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,6 +80,7 @@ class Desk:
         self._task_ids = itertools.count(secrets.randbits(40))  # another server's tasks have other numbers
         self._node_ids = itertools.count(1)
         self.largest_reply_bytes = LARGEST_REPLY_BYTES
+        self.identities: Mapping[str, str] = {}  # by name: of those whom a run knows
 
     # The strategy's side.
 

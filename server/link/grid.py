@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,6 +84,10 @@ class LinkGrid(PromptGrid):
     def client_name(self, node_id: int) -> str:
         """Return the name that the client behind a node may use."""
         return self._desk.name_of(node_id)
+
+    def know(self, identities: Mapping[str, str]) -> None:
+        """Let whoever has a client's identity, by its name, take the place of another who came before it."""
+        self._desk.identities = identities
 
     def carried(self, message_id: str) -> Carried:
         """Return what streams carried for a message and its reply so far, and how long that took."""

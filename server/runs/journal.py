@@ -64,6 +64,7 @@ class Journal:
             "experiment": self._digest,
             "round": checkpoint.round,
             "members": {name: asdict(history) for name, history in ledger.members.items()},
+            "identities": dict(checkpoint.identities),
             "averages": list(ledger.averages),
             "off_centre": ledger.off_centre,
             "recentrings": ledger.recentrings,
@@ -94,6 +95,7 @@ class Journal:
                 round=known["round"],
                 state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
                 ledger=_ledger(known, tensors),
+                identities=known["identities"],
                 bits_up=known["bits_up"],
                 rounded_off=Remainder.of(tensors["rounded_off"]) if "rounded_off" in tensors else None,
             )

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import TYPE_CHECKING
 from common.errors import UserError
 from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
 from common.storage.disk import writing
+from common.storage.lock import locked
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed to look into a folder
     from common.experiment.experiment import Experiment
@@ -102,19 +101,10 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from running the same run at the same time; one that is about to end is waited for."""
-        with writing(self.path):
-            descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            end = time.monotonic() + LOCK_SECONDS
-            while not _lock(descriptor):
-                if time.monotonic() > end:
-                    raise UserError(f"{self.path}: another process is at work on this run")
-                time.sleep(0.1)
+        with locked(self.path, LOCK_SECONDS, f"{self.path}: another process is at work on this run"):
             if not self.path.is_dir():
                 raise UserError(f"{self.path} was taken away by the process that had begun it; start again")
             yield
-        finally:
-            os.close(descriptor)
 
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let the run's files end with this round: a crash may have torn a last line, or come before it."""
@@ -198,15 +188,6 @@ class RunFolder:
         if state.buffers is not None:
             write_durably(self.path / BUFFERS, {"buffers": state.buffers}, {})
         write_durably(self.path / MODEL, {"model": state.model}, {})  # the last file of a run: with it, it is finished
-
-
-def _lock(descriptor: int) -> bool:
-    """Take the lock that goes with an open folder, and with the process that has it open."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _made(given: Path | None, name: str) -> tuple[Path, list[Path]]:

@@ -7,6 +7,8 @@ shows the sum.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,17 +24,16 @@ from common.experiment.experiment import Experiment
 from common.messages.flower import CLIENT_FORGOT
 from common.messages.messages import Recentring, message_to, pack_recentring, unpack_control
 from common.rounds.account import Purpose
-from common.rounds.ledger import Ledger
+from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum
 from common.rounds.state import ServerState
 from common.say import Event, Say
 from common.storage.disk import when_there_is_room
 from strategies.flower.exchange import Questions
 from strategies.flower.meter import Meter
-from strategies.flower.roster import Roster, short
+from strategies.flower.roster import GATHERING_SECONDS, Roster, short
 from strategies.flower.terms import Terms
 
-GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
 LARGEST_SUM = 1e-3  # of the controls, relative: what rounding leaves is a thousandth of that
 FORGOT = "has lost its control variate"
 
@@ -53,17 +54,25 @@ class Occasion:
 class Membership:
     """The members, by name: here or away, counted on or given up."""
 
-    def __init__(self, experiment: Experiment, terms: Terms, ledger: Ledger, say: Say) -> None:
-        self.roster = Roster(experiment.clients, say)
-        self.ledger = ledger
+    def __init__(self, experiment: Experiment, terms: Terms, start: Checkpoint, say: Say) -> None:
+        self.roster = Roster(experiment.clients, say, start.identities)
+        self.ledger = start.ledger
         self.given_up: dict[str, str] = {}  # name: why
         self._algorithm = experiment.algorithm
         self._clients = experiment.clients
         self._minimum = terms.minimum_clients or experiment.clients
         self._evict_after_rounds = terms.evict_after_rounds
+        self._evict_after_seconds = math.inf if terms.evict_after_seconds is None else terms.evict_after_seconds
+        self._away_since: dict[str, float] = {}  # of members: when they were first missed
         self._largest_norm = terms.largest_norm
         self._say = say
         self._wanted = ""  # who must be back before the controls sum to zero again
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """Return what tells each member from another that was given its name."""
+        known = self.roster.identities
+        return {name: known[name] for name in self.ledger.members if name in known}
 
     def gather(self, grid: Grid, *, resumed: bool) -> None:
         """Wait for all clients before the first round; most are on their way back to a run that goes on."""
@@ -77,10 +86,16 @@ class Membership:
         if self._evict_after_rounds is not None:
             for name in self.ledger.overdue(number, self._evict_after_rounds):
                 self.give_up(name, f"was not counted in {self._evict_after_rounds} rounds")
+        now, away = time.monotonic(), self.ledger.members.keys() - self.roster.nodes.keys()
+        self._away_since = {name: self._away_since.get(name, now) for name in sorted(away)}
+        for name, since in self._away_since.items():
+            if now - since >= self._evict_after_seconds:
+                self.give_up(name, f"was away for {self._evict_after_seconds:g} s")
 
     def give_up(self, name: str, why: str) -> None:
         """Count no longer on a member's control variate."""
         self.ledger = self.ledger.without(name)
+        self.roster.release(name)
         self.given_up[name] = f"it {why}, and was given up"
         if self._algorithm.has_control:
             what_now = "it starts afresh, and the others will be re-centred when all of them are here"

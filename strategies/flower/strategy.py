@@ -83,7 +83,7 @@ class AlgorithmStrategy(Strategy):
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self._downlink = Downlink(experiment, start, self._say)
-        self.members = Membership(experiment, terms, self._downlink.now.ledger, self._say)
+        self.members = Membership(experiment, terms, self._downlink.now, self._say)
         self._gathered = False
         self._meter = Meter()
         self._grid: Grid | None = None
@@ -100,7 +100,7 @@ class AlgorithmStrategy(Strategy):
     @property
     def checkpoint(self) -> Checkpoint:
         """Return what it takes to go on after the last round."""
-        return replace(self._downlink.now, ledger=self.members.ledger)
+        return replace(self._downlink.now, ledger=self.members.ledger, identities=self.members.identities)
 
     @property
     def initial_arrays(self) -> ArrayRecord:
