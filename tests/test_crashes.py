@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -34,12 +34,12 @@ from strategies.flower.membership import Membership
 from strategies.flower.terms import Terms
 from tests.harness.dying_client import AFTER_SAVING, MOMENTS
 from tests.harness.processes import children_of, client_process, deploy, lines_in, local, wait_until
+from tests.harness.small_disk import needs_root, small_disk
 from tests.harness.witness import Witness
 
 CLIENTS = 3
 ROUNDS = 9
 FILLER = "filler"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, for which it must be root")
 
 
 def experiment_of(rounds: int = ROUNDS) -> Experiment:
@@ -243,16 +243,6 @@ def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pyte
         pass
     with RunFolder(folder.path).locked():
         pass
-
-
-@contextmanager
-def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def fill(folder: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -110,7 +109,7 @@ class RunFolder:
         """Let the run's files end with this round: a crash may have torn a last line, or come before it."""
         with writing(self.path / ROUNDS) as path:
             lines = path.read_text(encoding="utf-8").splitlines() if last and path.exists() else []
-            kept = [line for line in lines if last and 0 < _round_in(line) < last.round]
+            kept = _in_order(lines, last.round) if last else []
             newest = [last.to_json()] if last else []
             draft = path.with_suffix(".new")
             draft.write_text("".join(f"{line}\n" for line in [*kept, *newest]), encoding="utf-8")
@@ -221,11 +220,22 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} was written by another version, or damaged: {error!r}")
 
 
+def _in_order(lines: Iterable[str], end: int) -> list[str]:
+    """Return the lines of rounds before one, each round once: what is torn, or was edited, must not end a run later."""
+    kept: list[str] = []
+    newest = 0
+    for line in lines:
+        if newest < (number := _round_in(line)) < end:
+            newest = number
+            kept.append(line)
+    return kept
+
+
 def _round_in(line: str) -> int:
-    """Return the number of a round from its line; 0 where that is torn."""
+    """Return the number of a round from its line; 0 where that is none."""
     try:
-        return int(json.loads(line)["round"])
-    except (ValueError, TypeError, KeyError):
+        return int(RoundRecord.of_json(line).round)
+    except (AttributeError, KeyError, TypeError, ValueError):
         return 0
 
 
