@@ -253,6 +253,34 @@ def test_a_client_that_is_killed_in_a_re_centring_takes_it_once(fate_of_it: Fate
     assert max(trial.audits) < 1e-5
 
 
+def test_a_shift_waits_for_who_was_away_through_rounds_and_a_restart_of_the_server(tmp_path: Path) -> None:
+    """Meanwhile the others go on, and are counted; it has to settle an old round first, and then to take the shift."""
+    away, told = 4, list[int]()
+
+    def fate(message: Message) -> Fate:
+        if message.metadata.message_type == RECENTRE and message.metadata.dst_node_id == away:
+            told.append(away)
+            return Fate.LOST if len(told) < 4 else Fate.ANSWERED
+        return Fate.ANSWERED
+
+    first = Trial(experiment_of(), tmp_path, fate, after={3: lose(tmp_path, VICTIM), 6: crash}, minimum_clients=3)
+    with pytest.raises(CrashError):
+        first.go()
+    assert first.counted[-2:] == [3, 3]
+    assert first.journal is not None
+    assert first.journal.ledger.awaiting == {"client-3"}
+    journal = Journal(tmp_path, experiment_of())
+    journal.write(JournalEntry(run="trial", checkpoint=first.journal, record=None))
+    entry = journal.read()
+    assert entry is not None
+    second = Trial(experiment_of(), tmp_path, fate, resume_from=entry.checkpoint, minimum_clients=3).go()
+    assert second.counted[-1] == CLIENTS
+    assert sum("has lost its control variate" in text for text in [*first.said, *second.said]) == 1
+    assert second.strategy.checkpoint.ledger.recentrings == 1
+    assert second.records[-1].control_sum_norm is not None
+    assert max([*first.audits, *second.audits]) < 1e-5
+
+
 def test_an_audit_that_finds_no_zero_warns_and_has_all_re_centred(tmp_path: Path) -> None:
     """Whatever has happened to a control: here somebody has written into a running client's memory."""
 
