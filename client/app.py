@@ -33,6 +33,7 @@ from common.messages.messages import (
     unpack_run,
 )
 from common.program.device import choose_device
+from common.program.identity import checked_name
 from common.say import Say, one_line, sparing
 from common.storage.disk import NoRoomError
 
@@ -104,7 +105,7 @@ def participant_of(context: Context, run: Run) -> Participant:
     part = _part(node)
     state = str(node.get("state") or "")
     station = Station(
-        name=str(node.get("name") or default_name(part)),
+        name=checked_name(str(node.get("name") or default_name(part))),
         part=part,
         data=Path(str(node["data"])) if node.get("data") else None,
         device=choose_device(str(node.get("device") or "auto")),

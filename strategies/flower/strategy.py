@@ -87,7 +87,7 @@ class AlgorithmStrategy(Strategy):
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self._downlink = Downlink(experiment, start, self._say)
-        self.members = Membership(experiment, terms, self._downlink.now.ledger, self._say)
+        self.members = Membership(experiment, terms, self._downlink.now, self._say)
         self._gathered = False
         self._meter = Meter()
         self._grid: Grid | None = None
@@ -104,7 +104,7 @@ class AlgorithmStrategy(Strategy):
     @property
     def checkpoint(self) -> Checkpoint:
         """Return what it takes to go on after the last round."""
-        return replace(self._downlink.now, ledger=self.members.ledger)
+        return replace(self._downlink.now, ledger=self.members.ledger, identities=self.members.identities)
 
     @property
     def initial_arrays(self) -> ArrayRecord:
@@ -318,14 +318,14 @@ class AlgorithmStrategy(Strategy):
     def _fold(self, tally: Tally, number: int) -> None:
         """Go on to the state that a round's uploads give."""
         names, before = list(tally.values), self._downlink.now
-        if not self.members.ledger.counted:  # all start with h = 0: nothing is owed to their sum
+        if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
         plan, participation = self.experiment.plan(number), self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
-        self.members.counted(number, names, self.state.model)
+        self.members.counted(number, tally.checksums, self.state.model)
         assert self._grid is not None
         self.members.left_out(tally.left_out, self._grid)
 
@@ -363,7 +363,7 @@ class AlgorithmStrategy(Strategy):
             model_values=tally.mean.model_values,
             control_sum_norm=self._audited,
             metrics=metrics,
-            missing=tally.missing(members.given_up, members.ledger.counted, members.roster.nodes),
+            missing=tally.missing(members.given_up, members.ledger.members, members.roster.nodes),
             efforts=dict(sorted(tally.efforts.items())),
             waited_for=tally.waited_for,
         )

@@ -19,6 +19,7 @@ class Tally:
 
     mean: RunningMean = field(default_factory=RunningMean)
     values: dict[str, int] = field(default_factory=dict)  # name of who was counted: values as the paper counts them
+    checksums: dict[str, int] = field(default_factory=dict)  # of their uploads
     refused: dict[str, str] = field(default_factory=dict)  # name: why; it would not help to ask again
     left_out: dict[str, str] = field(default_factory=dict)  # name: why; its upload is well-formed, but unlike others
     absent: dict[str, str] = field(default_factory=dict)  # name: why; it may be back later
@@ -31,6 +32,7 @@ class Tally:
             self.values[report.client] = self.mean.add(report.upload, change)
             for vector, norm in change.norms().items():
                 self.changes.setdefault(vector, {})[report.client] = norm
+            self.checksums[report.client] = report.upload.checksum
             seconds = {**report.seconds, **link_seconds}
             in_order = {phase: seconds[phase] for phase in PHASES if phase in seconds}
             self.efforts[report.client] = Effort(report.peak, in_order)

@@ -12,10 +12,12 @@ import torch
 
 from client.part import Part
 from client.round import Participant, Station
+from common.codec.payload import checksum_of
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.messages import Order, Recentring
+from common.rounds.history import History
 from common.rounds.outliers import MOST_TIMES_THE_MEDIAN, Change, median_of, outliers
 from common.rounds.state import ServerState
 from common.say import Event
@@ -125,12 +127,14 @@ def test_a_shift_that_would_make_a_control_infinite_is_not_taken(tmp_path: Path)
     """A server may lie as well: what a client remembers stays finite."""
     experiment = experiment_of()
     client = joined(experiment, tmp_path)
-    client.train(Order(plan=experiment.plan(1), counted=0, state=client.like))
+    report = client.train(Order(plan=experiment.plan(1), history=History(), state=client.like))
     largest = torch.full_like(client.like.model, torch.finfo(torch.float32).max)
-    client.recentre(Recentring(number=1, counted=1, shift=largest, average=client.like.model))
+    once = History().after_round(1, checksum_of(report.upload))
+    client.recentre(Recentring(number=1, history=once, shift=largest, average=client.like.model))
+    twice = once.after_recentring(1, largest)
     with pytest.raises(UserError, match="no longer finite"):
-        client.recentre(Recentring(number=2, counted=1, shift=largest, average=None))
-    control = joined(experiment, tmp_path).correction(Order(plan=experiment.plan(2), counted=1, state=client.like))
+        client.recentre(Recentring(number=2, history=twice, shift=largest, average=None))
+    control = joined(experiment, tmp_path).correction(Order(plan=experiment.plan(2), history=twice, state=client.like))
     assert control.isfinite().all()
 
 
