@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-EVENT = struct.Struct("<QBIQ")  # the digest before, what happened, its number, and a digest or checksum of what belongs to it
+EVENT = struct.Struct("<QBIQ")  # the digest before, what happened, its number, a digest or checksum
 ROUND, RECENTRING = 0, 1
 DIGEST_BYTES = 8
 

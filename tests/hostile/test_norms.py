@@ -90,7 +90,7 @@ def test_a_control_of_1e30_reaches_nobody(tmp_path: Path) -> None:
 def test_most_clients_must_be_left(tmp_path: Path) -> None:
     """Of two, nobody can say who of them lies: the run ends, with the reason."""
     with pytest.raises(FederationError, match=r"round 1 cannot be done: client-1: sent a change of the model"):
-        federation(experiment_of(clients=2), tmp_path, [LIAR], liar(scaled(1e30)))
+        federation(experiment_of(clients=2), tmp_path / "one", [LIAR], liar(scaled(1e30)))
     with pytest.raises(FederationError, match=r"round 1 cannot be done: client-[01]: .*; client-[01]: "):
         federation(experiment_of(), tmp_path, [0, 1], liar(scaled(float("nan"))))
 
