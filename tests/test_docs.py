@@ -10,7 +10,7 @@ import pytest
 REPOSITORY = Path(__file__).parent.parent
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
-PATH = re.compile(r"`((?:bench|client|common|docker|docs|server|strategies|tests)/[^` ]*)`")
+PATH = re.compile(r"`((?:bench|client|fuzz|common|docker|docs|server|strategies|tests)/[^` ]*)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

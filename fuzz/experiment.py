@@ -1,0 +1,113 @@
+"""Experiments: an input is the text by which a server tells its clients what it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from common.errors import UserError
+from common.experiment.experiment import Experiment
+from common.experiment.files import load_experiment
+from common.experiment.shipped import FOLDER, shipped_experiments
+from fuzz.target import Change, Target, refused
+
+VALUES = (
+    *(
+        "",
+        "0",
+        "-1",
+        "1",
+        "true",
+        "null",
+        "~",
+        "1e400",
+        ".nan",
+        "-.inf",
+        "1:2:3",
+        "0b1",
+        "2001-01-01",
+        "0x" + 5_000 * "f",
+    ),
+    *(
+        "9" * 5_000,
+        "[]",
+        "{}",
+        "[1, [2]]",
+        "{a: {b: 1}}",
+        "[" * 300,
+        "a.b",
+        "'\\ud800'",
+        '"\\uD800"',
+        '"\\0"',
+        "x" * 300,
+    ),
+    *(
+        "!!int ''",
+        "!!bool x",
+        "!!float ''",
+        "!!timestamp x",
+        "!!binary x",
+        "!!set {a}",
+        "!!omap [a]",
+        "!!python/name:os",
+    ),
+    *(
+        "&a [*a]",
+        "*a",
+        "&a x",
+        "{<<: *a}",
+        "{? [a] : b}",
+        "fedavg",
+        "hybrid",
+        "tabular",
+        "os:system",
+        "this:x",
+        "a:b:c",
+    ),
+)
+
+
+def read(data: bytes) -> bool:
+    """Read an experiment as a client does."""
+    text = data.decode(errors="replace") + "\n"
+    try:
+        experiment = _experiment(text)
+    except UserError as error:
+        return refused(error)
+    assert _experiment(experiment.to_yaml()) == experiment, "it does not come back"
+    return True
+
+
+def _experiment(text: str) -> Experiment:
+    return load_experiment(text)
+
+
+def mutate(data: bytes, change: Change, random: Random) -> bytes:
+    """Change, repeat, drop or move a line."""
+    lines = data.decode(errors="replace").split("\n")
+    place, other = random.randrange(len(lines)), random.randrange(len(lines))
+    key, colon, value = lines[place].partition(": ")
+    match random.randrange(6):
+        case 0:
+            lines[place] = f"{key}{colon}{random.choice(VALUES)}"
+        case 1:
+            lines[place] = f"{key}{colon}{change(value.encode()).decode(errors='replace')}"
+        case 2:
+            lines[place] = f"{change(key.encode()).decode(errors='replace')}: {value}"
+        case 3:
+            del lines[place]
+        case 4:
+            lines.insert(other, lines[place])
+        case _:
+            lines[place] = f"{random.choice(('', '  ', '    ', '- ', '? '))}{lines[place].strip()}"
+    return "\n".join(lines).encode(errors="replace")
+
+
+def seeds() -> Iterator[bytes]:
+    """Yield the experiments that come with the program, as files and as a server tells them."""
+    for name in shipped_experiments():
+        yield (FOLDER / f"{name}.yaml").read_bytes()
+        yield load_experiment(name).to_yaml().encode()
+
+
+TARGET = Target(read=read, seeds=seeds, mutate=mutate)
