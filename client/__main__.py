@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -42,6 +43,14 @@ LocalDensity = Annotated[
     float | None, typer.Option(min=0.0, max=1.0, help="what this device can hold in its local steps (hybrid only)")
 ]
 MaxUpload = Annotated[float | None, typer.Option(min=1.0, metavar="KBPS", help="upload at most so many kbit a second")]
+AllowTask = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE:CLASS", help="a task of your own that the server may name; may be given again"),
+]
+AllowAlgorithm = Annotated[
+    list[str] | None,
+    typer.Option(metavar="MODULE:CLASS", help="an algorithm of your own, likewise; all others are refused"),
+]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to compute with")]
 Insecure = Annotated[bool, typer.Option("--insecure", help="SERVER:PORT without TLS and keys: for a trial only")]
 Server = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="where the server is, if not where BUNDLE says")]
@@ -75,6 +84,8 @@ def join(
     memory_limit: MemoryLimit = None,
     local_density: LocalDensity = None,
     max_upload_kbps: MaxUpload = None,
+    allow_task: AllowTask = None,
+    allow_algorithm: AllowAlgorithm = None,
     insecure: Insecure = False,
     leave_with_parent: WithParent = False,
 ) -> None:
@@ -93,6 +104,8 @@ def join(
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,
+        "allow-task": " ".join(allow_task or []),
+        "allow-algorithm": " ".join(allow_algorithm or []),
     }
     membership = Membership(ways=ways, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
     serve(membership, leave_with_parent=leave_with_parent)
@@ -115,8 +128,13 @@ def request(name: ClientName, output: Output = Path()) -> None:
 
 
 def main() -> None:
-    """Run the program."""
-    run_program(app)
+    """Run the program, and end at once: the interpreter's own end is aborted where a thread still computes."""
+    try:
+        run_program(app)
+    except SystemExit as end:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A SuperNode of Flower starts it anew for every message, so it needs a folder for
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -17,9 +18,10 @@ from flwr.clientapp import ClientApp
 
 from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station
-from common.errors import MessageError, PrivateError, UserError
+from common.errors import MessageError, PublicError, UserError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
+    Run,
     pack_control,
     pack_done,
     pack_evaluation,
@@ -31,10 +33,11 @@ from common.messages.messages import (
     unpack_run,
 )
 from common.program.device import choose_device
-from common.say import Say
+from common.say import Event, Say, sparing
 from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
+SIMULATED = {"partition-id", "num-partitions"}  # what Flower's simulation says of a node, and no more
 
 
 def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
@@ -88,8 +91,15 @@ def _recentre(participant: Participant, content: RecordDict) -> RecordDict:
     return pack_done()
 
 
-def participant_of(context: Context) -> Participant:
-    """Build the participant that a context describes: the run's part from the server, the rest from this node."""
+def run_of(context: Context) -> Run:
+    """Read what the server says of a run; a class outside this repo only where this node's owner has named it."""
+    node = context.node_config
+    allowed = [name for key in ("allow-task", "allow-algorithm") for name in str(node.get(key) or "").split()]
+    return unpack_run(context.run_config, context.run_id, allowed)
+
+
+def participant_of(context: Context, run: Run) -> Participant:
+    """Build the participant of a run that a context describes: all but the run is of this node."""
     node = context.node_config
     part = _part(node)
     state = str(node.get("state") or "")
@@ -102,7 +112,6 @@ def participant_of(context: Context) -> Participant:
         wait_for_disk=not node.get("forget-on-power-loss"),
         local_density=None if node.get("local-density", "") == "" else float(node["local-density"]),
     )
-    run = unpack_run(context.run_config, context.run_id)
     return Participant.join(run.experiment, station, run.name)
 
 
@@ -118,21 +127,22 @@ class Resident:
     def __call__(self, context: Context) -> Participant:
         """Return the participant of a message's run."""
         if self._participant is None or self._run_id != context.run_id:
-            run = unpack_run(context.run_config, context.run_id).name
-            if self._participant is None or self._run != run:
-                self._participant = participant_of(context)
+            run = run_of(context)
+            if self._participant is None or self._run != run.name:
+                self._participant = participant_of(context, run)
                 self._participant.on_step = self.on_step
-            self._run, self._run_id = run, context.run_id
+            self._run, self._run_id = run.name, context.run_id
         return self._participant
 
 
 def forgetful_participant_of(context: Context) -> Participant:
     """Build the participant for one message only, which must find its memory on disk."""
-    state = context.node_config.get("state") or context.run_config.get("state")
-    if not state:
-        raise UserError('this node forgets everything between messages: give it a folder with state="FOLDER"')
-    context.node_config["state"] = state
-    return participant_of(context)
+    node = context.node_config
+    if node.keys() == SIMULATED:  # nobody owns it; elsewhere no server says where to write
+        node["state"] = context.run_config.get("state", "")
+    if not node.get("state"):
+        raise PublicError('this node forgets everything between messages: give it a folder with state="FOLDER"')
+    return participant_of(context, run_of(context))
 
 
 def _part(node: Mapping[str, object]) -> Part | None:
@@ -148,28 +158,30 @@ def _answered(say: Say, message: Message, work: Callable[[], RecordDict]) -> Mes
     """Reply with the work's result, or with what went wrong in one line."""
     try:
         return Message(work(), reply_to=message)
-    except Exception as error:  # whatever it was, the server must hear that there will be no answer
+    except BaseException as error:  # whatever it was, of a task's own code too: the server must hear of it
         return Message(Error(_code(error), _reason(error, say)), reply_to=message)
 
 
-def _reason(error: Exception, say: Say) -> str:
+def _reason(error: BaseException, say: Say) -> str:
     """Return what the server may know of an error; what may quote private data is for this machine's owner only."""
-    if isinstance(error, PrivateError):
-        say(str(error))
-        return error.public
-    if isinstance(error, (UserError, MessageError)):
+    if isinstance(error, MessageError):  # of what the server itself has said
         return str(error)
+    if isinstance(error, UserError):
+        if error.public != str(error):
+            say(str(error))
+        return error.public
     if _is_out_of_memory(error):
-        return f"this client has not enough memory for that (see --memory-limit): {error}"
-    traceback.print_exc()
+        say(str(error))
+        return "this client has not enough memory for that (see --memory-limit)"
+    _tell_traceback("".join(traceback.format_exception(error)))
     return f"an unexpected {type(error).__name__}; the client's log says more"
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
-def _code(error: Exception) -> int:
+def _code(error: BaseException) -> int:
     match error:
         case ForgottenError():
             return CLIENT_FORGOT
@@ -181,7 +193,15 @@ def _code(error: Exception) -> int:
 
 def _say(text: str) -> None:
     """Print a line; a function of this module, as Flower's simulation cannot hand `print` itself to its workers."""
-    print(text, flush=True)  # noqa: T201 - where a SuperNode logs
+    print(Event.of(text), flush=True)  # noqa: T201 - where a SuperNode logs
+
+
+def _write_traceback(text: str) -> None:
+    sys.stderr.write(text)
+    sys.stderr.flush()
+
+
+_tell_traceback = sparing(_write_traceback, 1, 60.0)  # a server can cause the same one for ever
 
 
 app = make_app(forgetful_participant_of, _say)

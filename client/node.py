@@ -217,9 +217,6 @@ class ResidentNode:
 
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
-        # One line would be taken for the path of a file here, and what is in that be told to the server.
-        if "\n" not in welcome.experiment:
-            raise MessageError("an experiment that is no text of several lines")
         self._joined += 1
         self._say_once(f"joined the server at {self._link.address}")
         config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}

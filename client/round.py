@@ -15,7 +15,7 @@ from client.memory import MemoryFile, identity_of
 from client.part import Part
 from client.shared_problem import SharedProblem
 from common.codec.payload import encode_upload
-from common.errors import UserError
+from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
@@ -41,7 +41,7 @@ class Station:
     local_density: float | None = None  # what the device can hold, if not what the experiment says
 
 
-class ForgottenError(UserError):
+class ForgottenError(PublicError):
     """The control variate that the server counts on is lost."""
 
 
@@ -135,7 +135,7 @@ class Participant:
             return
         memory = self._closed(recentring.counted, _to(recentring.average, self._device))
         if memory.control is None:
-            raise UserError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
+            raise PublicError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
         shifted = memory.control - recentring.shift.to(self._device)
         # On the disk in any case: nobody would notice that it is lost, as one notices of a round.
         self._remember(replace(memory, control=shifted, recentred=recentring.number), wait_for_disk=True)
@@ -144,7 +144,7 @@ class Participant:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
         correction = self._algorithm.correction(self._settled(order), _on(order.state, self._device))
         if correction is None:
-            raise UserError(f"{type(self._algorithm).__name__} has no control variates to audit")
+            raise PublicError(f"{type(self._algorithm).__name__} has no control variates to audit")
         return correction.cpu()
 
     def evaluate(self, state: ServerState) -> Evaluation:
@@ -194,11 +194,13 @@ def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:
         return algorithm
     if not algorithm.has_option("local_density"):
         name = plugins.name_of(Algorithm.plugin_package, type(algorithm))
-        raise UserError(f"--local-density: the server runs {name}, whose local steps cannot be pruned more; hybrid can")
+        raise PublicError(
+            f"--local-density: the server runs {name}, whose local steps cannot be pruned more; hybrid can"
+        )
     try:
         return replace(algorithm, local_density=local_density)  # type: ignore[call-arg]
     except ValueError as error:
-        raise UserError(f"--local-density {local_density:g}: {error}") from None
+        raise PublicError(f"--local-density {local_density:g}: {error}") from None
 
 
 def _load(experiment: Experiment, station: Station, run: str) -> tuple[Problem, int]:
@@ -206,15 +208,15 @@ def _load(experiment: Experiment, station: Station, run: str) -> tuple[Problem, 
     task, part = experiment.task, station.part
     if isinstance(task, OwnDataTask):
         if part is not None:
-            raise UserError(f"the clients of {experiment.name} have data of their own: leave out --partition")
+            raise PublicError(f"the clients of {experiment.name} have data of their own: leave out --partition")
         if station.data is None:
-            raise UserError(f"the clients of {experiment.name} have data of their own: say where with --data PATH")
+            raise PublicError(f"the clients of {experiment.name} have data of their own: say where with --data PATH")
         files = [ClientFiles(station.name, station.data)]
         return task.problem(files, clients=experiment.clients, seed=experiment.seed, device=station.device), 0
     if part is None:
-        raise UserError(f"the task of {experiment.name} deals out its data: say which part with --partition I/N")
+        raise PublicError(f"the task of {experiment.name} deals out its data: say which part with --partition I/N")
     if part.of != experiment.clients:
-        raise UserError(
+        raise PublicError(
             f"this client holds part {part.index} of {part.of}, "
             f"but the server's experiment {experiment.name} has {experiment.clients} clients"
         )

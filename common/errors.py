@@ -2,18 +2,27 @@
 
 
 class UserError(Exception):
-    """Something the user can put right: the message is the whole answer, so no traceback is shown."""
+    """Something the user can put right: the message is the whole answer, so no traceback is shown.
 
+    It is for the owner of this machine, and may quote what is private there. Only `public` may leave it.
+    """
 
-class PrivateError(UserError):
-    """An error that quotes private data: it is for the owner of the data, and only `public` may leave the machine."""
+    public = "it cannot do that; its own log says why"
 
-    def __init__(self, text: str, public: str) -> None:
+    def __init__(self, text: str, public: str = "") -> None:
         super().__init__(text)
-        self.public = public
+        if public:
+            self.public = public
 
 
-class DivergedError(UserError):
+class PublicError(UserError):
+    """An error that quotes nothing of this machine: the other end may hear all of it."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, public=text)
+
+
+class DivergedError(PublicError):
     """The model left the finite numbers."""
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+# Numbers end up in float32 tensors: what overflows or vanishes there is refused.
+SMALLEST, LARGEST = 1e-37, 1e38
+
 
 @dataclass(frozen=True, kw_only=True)
 class Range:

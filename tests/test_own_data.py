@@ -22,7 +22,7 @@ from safetensors.numpy import load_file
 from client.app import _reason
 from common.errors import UserError
 from common.experiment.experiment import Experiment
-from common.experiment.files import load_experiment
+from common.experiment.files import experiment_of_text, load_experiment
 from common.learning.data import DataFolder
 from common.learning.task import ClientFiles, Measured, mean_over_examples
 from common.rounds.state import ServerState
@@ -138,7 +138,7 @@ def test_a_schema_that_says_nothing_is_refused(options: Mapping[str, object], re
 def test_yaml_that_turns_values_into_something_else_is_one_line() -> None:
     text = "name: x\nrounds: 1\nclients: 1\ntask:\n  name: tabular\n  target: y\n  columns: {a: yes}\n"
     with pytest.raises(UserError, match=r"task.columns = .*in quotes where YAML reads it otherwise"):
-        load_experiment(text + "algorithm: {name: fedavg, learning_rate: 0.1}\n")
+        experiment_of_text(text + "algorithm: {name: fedavg, learning_rate: 0.1}\n")
 
 
 def test_a_file_of_another_kind_and_a_folder_without_tables_are_refused(tmp_path: Path) -> None:
@@ -206,8 +206,8 @@ def same_as_blogfeedback(archive: Path, tmp_path: Path, *settings: str) -> None:
         "ridge": BlogFeedback().ridge / clients,
         "rows_a_client": 1,
     }
-    own = load_experiment(yaml.safe_dump(mapping, sort_keys=False))
-    all_rows = load_experiment(public.to_yaml(), ["task.validation_fraction=0"])
+    own = experiment_of_text(yaml.safe_dump(mapping, sort_keys=False))
+    all_rows = experiment_of_text(public.to_yaml(), ["task.validation_fraction=0"])
     models = []
     for experiment, data in ((all_rows, archive.parent), (own, tmp_path / "blogs")):
         simulation = Simulation(experiment, experiment.load(DataFolder(data, may_download=False), CPU), CPU)
@@ -274,7 +274,7 @@ def experiment_of_shelters() -> Experiment:
         "network: mobilenet_v3, batch_size: 4}\nalgorithm: {name: sparse_proxskip, density: 0.2, learning_rate: 0.05}\n"
         "schedule: {period: 2}\n"
     )
-    return load_experiment(text)
+    return experiment_of_text(text)
 
 
 def test_pictures_of_16_bits_are_refused_not_cut_off(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_image_folders_train_a_network_on_real_images(real_data: Path, tmp_path:
                 file = archive.extractfile(member)
                 assert file is not None
                 target.write_bytes(file.read())
-    experiment = load_experiment(
+    experiment = experiment_of_text(
         "name: planes\nrounds: 8\nclients: 3\ntask: {name: image_folder, classes: [airplane, frog], image_size: 32, "
         "network: resnet18, batch_size: 16}\nschedule: {period: 8}\n"
         "algorithm: {name: sparse_proxskip, density: 0.3, learning_rate: 0.05}\n"

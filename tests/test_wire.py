@@ -16,7 +16,7 @@ from common.experiment.files import load_experiment
 from common.learning.task import Measured
 from common.messages import messages as wire
 from common.messages import messages_pb2, stream
-from common.messages.content import content_of, head_of
+from common.messages.content import arrays_of, content_of, head_of
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
 from common.vectors.entries import Entries
@@ -64,9 +64,9 @@ def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
 
 def test_a_run_comes_back_with_the_same_experiment() -> None:
     experiment = load_experiment("digits", ["clients=3", "algorithm.density=0.2"])
-    run = wire.unpack_run(wire.pack_run(wire.Run(experiment=experiment, name="n")), run_id=7)
+    run = wire.unpack_run(wire.pack_run(wire.Run(experiment=experiment, name="n")), run_id=7, allowed=())
     assert run == wire.Run(experiment=experiment, name="n")
-    named = wire.unpack_run({"experiment": "digits", "settings": "clients=3 algorithm.density=0.2"}, run_id=7)
+    named = wire.unpack_run({"experiment": "digits", "settings": "clients=3 algorithm.density=0.2"}, 7, allowed=())
     assert named == wire.Run(experiment=experiment, name="7")
 
 
@@ -75,7 +75,8 @@ def test_a_run_comes_back_with_the_same_experiment() -> None:
     [
         (RecordDict(), "without a head"),
         (RecordDict({"proxskip": ConfigRecord({"round": 1})}), "without a head"),
-        (content_of(b"\x12\x00"), "where the lengths|the length of"),
+        (content_of(b"\x12\x00"), "a plan with round = 0"),
+        (wire.pack_order("train", arrays_of(b""), PLAN, 0), "the length of"),
         (wire.pack_order("train", ArrayRecord(), PLAN, 0), "without a payload"),
         (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, 0), "control"),
         (wire.pack_order("train", wire.pack_state(ServerState(model=torch.ones(9))), PLAN, 0), "model"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from common.experiment.files import load_experiment
+from common.experiment.files import experiment_of_text, load_experiment
 from common.learning.data import DataFolder
 from common.messages.messages import Run
 from common.rounds.records import RoundRecord
@@ -44,7 +44,7 @@ def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str) -> None:
 def test_five_thousand_deployed_rounds_leave_the_sum_at_zero() -> None:
     task = ["task.name=tests.harness.quadratics:Quadratics", "algorithm.learning_rate=0.008", "algorithm.density=0.5"]
     document = "name: short\nrounds: 5000\nclients: 3\ntask:\n  name: digits\nalgorithm:\n  name: sparse_proxskip\n"
-    experiment = load_experiment(document, [*task, "schedule.period=4", "evaluate_every_rounds=5000"])
+    experiment = experiment_of_text(document, [*task, "schedule.period=4", "evaluate_every_rounds=5000"])
     run = Run(experiment=experiment, name="short")
     grid = LoopbackGrid({index + 1: LoopbackClient(index, None, run) for index in range(3)}, lambda _: Fate.ANSWERED)
     audits = Witness(experiment, Terms(audit_every_rounds=500)).run(grid).audits

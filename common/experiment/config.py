@@ -7,32 +7,39 @@ default where there is one. A field whose class has a `plugin_package` takes the
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from common.errors import UserError
+from common.errors import PublicError, UserError
 from common.experiment import plugins
 from common.experiment.plugins import nearest
+from common.ranges import LARGEST, SMALLEST
 
 T = TypeVar("T")
-
-# Numbers end up in float32 tensors: what overflows or vanishes there is refused here.
-SMALLEST, LARGEST = 1e-37, 1e38
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the values come from, for error messages: a file, and the keys that `--set` replaced."""
+    """Where the values come from: a file, the keys that `--set` replaced, and what they may make us import."""
 
     file: str
     replaced: frozenset[str] = frozenset()
+    allowed: Collection[str] | None = None  # each module:Class; None: any, as the user of this machine wrote the file
 
     def refuse(self, key: str, complaint: str) -> NoReturn:
         """Raise the error about one key."""
+        raise PublicError(f"{self.named(key)}{complaint}")
+
+    def named(self, key: str) -> str:
+        """Say where a key is."""
         by_setting = any(replaced == key or replaced.startswith(f"{key}.") for replaced in self.replaced)
         origin = f"{self.file} with --set" if by_setting else self.file
-        raise UserError(f"{origin}: {key}{complaint}")
+        return f"{origin}: {key}"
+
+    def allows(self, plugin: str) -> bool:
+        """Say whether a class may be imported: one of ours, or one that the owner of this machine has named."""
+        return ":" not in plugin or self.allowed is None or plugin in self.allowed
 
 
 def read(kind: type[T], section: object, source: Source, key: str = "") -> T:
@@ -157,13 +164,17 @@ def _chosen_plugin(base: type[T], values: dict[str, Any], source: Source, key: s
     try:
         if not isinstance(name, str):
             raise LookupError(name)
+        if not source.allows(name):  # before anything of it is imported
+            option = f"--allow-{key} {name}"
+            source.refuse(_join(key, "name"), f" = {name!r} is not allowed by this client's owner ({option})")
         return cast("type[T]", plugins.find(package, name, base))
     except LookupError:
         known = plugins.available(package)
         given = "is missing" if name is None else f"= {name!r} is unknown; the nearest is {nearest(str(name), known)!r}"
         source.refuse(_join(key, "name"), f" {given}; known: {', '.join(known)}, or your own module:Class")
     except UserError as error:
-        source.refuse(_join(key, "name"), f": {error}")
+        where = source.named(_join(key, "name"))
+        raise UserError(f"{where}: {error}", public=f"{where}: {error.public}") from None
 
 
 def _join(section: str, name: str) -> str:

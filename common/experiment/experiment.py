@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
-import yaml
 
 from common.experiment.config import to_mapping
+from common.experiment.plain_yaml import write_yaml
 from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, Problem, Task
 from common.ranges import Range
@@ -18,7 +18,7 @@ from common.rounds.algorithm import Algorithm
 from common.rounds.schedule import Schedule, local_steps
 from common.rounds.state import Precision, RoundPlan
 
-Count = Annotated[int, Range(at_least=1)]
+Count = Annotated[int, Range(at_least=1, at_most=10**9)]
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
@@ -35,9 +35,9 @@ class Experiment:
     """Everything that a run depends on, besides the data itself."""
 
     name: str
-    seed: Annotated[int, Range(at_least=0)] = 0
+    seed: Annotated[int, Range(at_least=0, below=2**64)] = 0
     rounds: Count
-    clients: Count
+    clients: Annotated[int, Range(at_least=1, at_most=10**6)]
     evaluate_every_rounds: Count = 1
     task: Task
     algorithm: Algorithm
@@ -77,4 +77,4 @@ class Experiment:
 
     def to_yaml(self) -> str:
         """Return the experiment as a file that gives the same experiment again."""
-        return yaml.safe_dump(to_mapping(self), sort_keys=False, allow_unicode=True)
+        return write_yaml(to_mapping(self))

@@ -3,91 +3,93 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-import yaml
-
-from common.errors import UserError
+from common.errors import PublicError, UserError
 from common.experiment.config import Source, read
 from common.experiment.experiment import Experiment
-from common.experiment.shipped import experiment_path
+from common.experiment.plain_yaml import DEEPEST, LONGEST_TEXT, read_yaml
+from common.experiment.shipped import experiment_path, shipped_path
+
+TOLD = "the server's experiment"
+MOST_ALGORITHMS = 100  # with settings of their own
 
 
 def load_experiment(name_or_path: str, settings: Sequence[str] = ()) -> Experiment:
     """Read an experiment by its name or path, with `key=value` settings in place of what the file says.
 
-    A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name. A text of
-    several lines is no name but the file's content itself: so a server tells its clients what it runs.
+    A file may keep settings that only one algorithm needs: under `for_algorithm`, by the algorithm's name.
     """
-    text, path = _text(name_or_path)
-    mapping = _parse(text, path)
-    own_settings = _checked_own_settings(mapping, path)
+    path = experiment_path(name_or_path)
+    return experiment_of_text(_text(path), settings, source=str(path))
+
+
+def told_experiment(told: str, settings: Sequence[str], allowed: Collection[str] | None) -> Experiment:
+    """Read what a server tells its clients: the text of an experiment, or the name of a shipped one.
+
+    It is never taken for the path of a file: that would be one of the client's.
+    """
+    text = told if "\n" in told else _text(shipped_path(told))
+    return experiment_of_text(text, settings, source=TOLD, allowed=allowed)
+
+
+def experiment_of_text(
+    text: str, settings: Sequence[str] = (), *, source: str = TOLD, allowed: Collection[str] | None = None
+) -> Experiment:
+    """Read the text of an experiment; of classes outside this repo it may name those that are `allowed`; None: any."""
+    if sum(map(len, settings)) > LONGEST_TEXT:
+        raise PublicError(f"{source}: settings of more than {LONGEST_TEXT} characters")
+    mapping = _parse(text, source)
+    own_settings = _checked_own_settings(mapping, source, allowed)
     keys = [_apply(mapping, setting) for setting in settings]
     for key, value in own_settings.get(_algorithm_name(mapping), {}).items():
         if key not in keys:
-            _put(mapping, key, value, path)
-    experiment = read(Experiment, mapping, Source(path, frozenset(keys)))
+            _put(mapping, key, value, source)
+    experiment = read(Experiment, mapping, Source(source, frozenset(keys), allowed))
     kind = experiment.schedule.kind or experiment.algorithm.default_schedule
     return replace(experiment, schedule=replace(experiment.schedule, kind=kind))
 
 
 def unresolved(name_or_path: str, settings: Sequence[str]) -> dict[str, Any]:
     """Return what a file says, with settings in place, and nothing that an algorithm or a task would choose itself."""
-    text, path = _text(name_or_path)
-    mapping = _parse(text, path)
+    path = experiment_path(name_or_path)
+    mapping = _parse(_text(path), str(path))
     for setting in settings:
         _apply(mapping, setting)
     return mapping
 
 
-def _text(name_or_path: str) -> tuple[str, str]:
-    """Return the content of an experiment, and what to call it."""
-    if "\n" in name_or_path:
-        return name_or_path, "the server's experiment"
-    path = experiment_path(name_or_path)
+def _text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8"), str(path)
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: cannot be read: {error}") from None
 
 
-class _StrictLoader(yaml.SafeLoader):
-    """YAML that refuses a key given twice instead of taking the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is given twice", node.start_mark)
-        return super().construct_mapping(node, deep)
-
-
-def _parse(text: str, path: str) -> dict[str, Any]:
-    try:
-        mapping = yaml.load(text, _StrictLoader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark else ""
-        raise UserError(f"{path}{line}: this is not valid YAML: {getattr(error, 'problem', error)}") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: this cannot be read as YAML: {error}") from None
+def _parse(text: str, source: str) -> dict[str, Any]:
+    mapping = read_yaml(text, source)
     if not isinstance(mapping, dict):
-        raise UserError(f"{path}: expected keys and values, such as 'rounds: 100'")
+        raise PublicError(f"{source}: expected keys and values, such as 'rounds: 100'")
     return mapping
 
 
-def _checked_own_settings(mapping: dict[str, Any], path: str) -> dict[str, dict[str, Any]]:
+def _checked_own_settings(
+    mapping: dict[str, Any], source: str, allowed: Collection[str] | None
+) -> dict[str, dict[str, Any]]:
     """Take `for_algorithm` out of the mapping: settings that go with one algorithm only, all of them checked."""
     own_settings = mapping.pop("for_algorithm", {})
     if not isinstance(own_settings, dict) or not all(isinstance(part, dict) for part in own_settings.values()):
-        raise UserError(f"{path}: for_algorithm: expected a section of settings for each algorithm's name")
+        raise PublicError(f"{source}: for_algorithm: expected a section of settings for each algorithm's name")
+    if len(own_settings) > MOST_ALGORITHMS:
+        raise PublicError(f"{source}: for_algorithm: more than {MOST_ALGORITHMS} algorithms")
     for name, part in own_settings.items():
         trial = copy.deepcopy(mapping)
         for key, value in {**part, "algorithm.name": name}.items():
-            _put(trial, str(key), value, f"{path}: for_algorithm.{name}: {key}")
-        read(Experiment, trial, Source(f"{path}: for_algorithm.{name}"))
+            _put(trial, str(key), value, f"{source}: for_algorithm.{name}: {key}")
+        read(Experiment, trial, Source(f"{source}: for_algorithm.{name}", allowed=allowed))
     return own_settings
 
 
@@ -101,10 +103,10 @@ def _apply(mapping: dict[str, Any], setting: str) -> str:
     key, separator, text = setting.partition("=")
     key = key.strip()
     if not separator or not key:
-        raise UserError(f"--set {setting}: expected key=value, such as algorithm.density=0.1")
+        raise PublicError(f"--set {setting}: expected key=value, such as algorithm.density=0.1")
     try:
-        value = yaml.safe_load(text)
-    except (yaml.YAMLError, ValueError, RecursionError):
+        value = read_yaml(text, setting)
+    except PublicError:
         value = text
     _put(mapping, key, value, f"--set {setting}")
     return key
@@ -113,12 +115,14 @@ def _apply(mapping: dict[str, Any], setting: str) -> str:
 def _put(mapping: dict[str, Any], key: str, value: object, origin: str) -> None:
     """Set one leaf of a nested mapping by its dotted key."""
     *sections, leaf = key.split(".")
+    if len(sections) > DEEPEST:
+        raise PublicError(f"{origin}: more than {DEEPEST} sections in each other")
     place = mapping
     for section in sections:
         inner = place.setdefault(section, {})
         if not isinstance(inner, dict):
-            raise UserError(f"{origin}: {section} is a value, not a section")
+            raise PublicError(f"{origin}: {section} is a value, not a section")
         place = inner
     if isinstance(value, Mapping) or isinstance(place.get(leaf), Mapping):
-        raise UserError(f"{origin}: only single values can be set, such as {key}.NAME=VALUE")
+        raise PublicError(f"{origin}: only single values can be set, such as {key}.NAME=VALUE")
     place[leaf] = value

@@ -12,7 +12,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from common.errors import UserError
+from common.errors import PublicError, UserError
+
+LONGEST_NAME = 100  # characters of it that are compared
 
 
 def available(package: str) -> list[str]:
@@ -24,7 +26,7 @@ def available(package: str) -> list[str]:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return the known name that looks most like this one."""
     candidates = list(known)
-    matches = difflib.get_close_matches(name, candidates, n=1, cutoff=0.0)
+    matches = difflib.get_close_matches(name[:LONGEST_NAME], candidates, n=1, cutoff=0.0)
     return matches[0] if matches else ", ".join(candidates)
 
 
@@ -48,7 +50,8 @@ def find(package: str, name: str, base: type) -> type[Any]:
     except Exception as error:  # whatever a plug-in under construction may raise
         if isinstance(error, ModuleNotFoundError) and error.name == f"{package}.{name}":
             raise LookupError(name) from None
-        raise UserError(f"{package}/{name}.py cannot be imported: {error!r}") from None
+        what = f"{package}/{name}.py cannot be imported"
+        raise UserError(f"{what}: {error!r}", public=f"{what}; its log says why") from None
     found = _class_in(module, base)
     if found is None:
         raise LookupError(name)
@@ -83,8 +86,9 @@ def _users_own(path: str, base: type) -> type[Any]:
         sys.path.append(here)  # last: a folder of the user's may bear the name of a package of ours
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except Exception as error:  # whatever a user's module may raise
-        raise UserError(f"cannot import {path!r} from here, {here}: {error!r}") from None
+    except (Exception, SystemExit) as error:  # whatever a user's module may raise
+        public = f"cannot import {path!r}; its log says why"
+        raise UserError(f"cannot import {path!r} from here, {here}: {error!r}", public) from None
     if not (inspect.isclass(found) and issubclass(found, base) and not inspect.isabstract(found)):
-        raise UserError(f"{path!r} is not a concrete subclass of {base.__module__}.{base.__qualname__}")
+        raise PublicError(f"{path!r} is not a concrete subclass of {base.__module__}.{base.__qualname__}")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from common.errors import UserError
+from common.errors import PublicError, UserError
 from common.experiment.plugins import nearest
 
 FOLDER = Path(__file__).parent / "experiments"
@@ -25,11 +25,15 @@ def experiment_path(name_or_path: str) -> Path:
         raise UserError(f"there is no experiment {name_or_path[:100]!r}: {error}") from None
     if given.suffix in (".yaml", ".yml") or given.name != name_or_path:
         raise UserError(f"there is no experiment file {given}")
-    shipped = FOLDER / f"{name_or_path}.yaml"
-    if not shipped.is_file():
-        known = shipped_experiments()
-        raise UserError(
-            f"unknown experiment {name_or_path!r}; the nearest is {nearest(name_or_path, known)!r}; "
-            f"known: {', '.join(known)}, or the path of a YAML file"
+    return shipped_path(name_or_path)
+
+
+def shipped_path(name: str) -> Path:
+    """Return the file of an experiment that is shipped, by its name."""
+    known = shipped_experiments()
+    if name not in known:
+        raise PublicError(
+            f"unknown experiment {name[:100]!r}; the nearest is {nearest(name, known)!r}; "
+            f"known: {', '.join(known)}, or a YAML file (to clients goes what is in it, not its path)"
         )
-    return shipped
+    return FOLDER / f"{name}.yaml"

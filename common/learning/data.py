@@ -46,7 +46,9 @@ class DataFolder:
 
     def missing(self, what: str, remedy: str) -> UserError:
         """Return the error that says what is not here and how to get it."""
-        return UserError(f"{what} is not in the data folder {self.path}; {remedy}")
+        return UserError(
+            f"{what} is not in the data folder {self.path}; {remedy}", public=f"{what} is not in its data folder"
+        )
 
 
 def download(url: str, path: Path, *, checksum: Callable[[Path], str], expected: str) -> None:

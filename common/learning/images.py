@@ -39,10 +39,10 @@ class Images:
 class ImageTraining:
     """The options of a task that trains a network on pictures."""
 
-    batch_size: Annotated[int, Range(at_least=2)] = 32
+    batch_size: Annotated[int, Range(at_least=2, at_most=4096)] = 32
     gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
     weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
-    loss_samples: Annotated[int, Range(at_least=1)] = 256  # of each client, for train_loss
+    loss_samples: Annotated[int, Range(at_least=1, at_most=10_000)] = 256  # of each client, for train_loss
 
     def objective(
         self, network: FlatModule, images: tuple[Tensor, Tensor], *, seed: int, client: int

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from common.errors import PrivateError, UserError
+from common.errors import UserError
 
 KINDS = (".csv", ".parquet", ".npz")
 BLANKS = ("", "na", "n/a", "nan", "null", "none", "?")
@@ -47,9 +47,9 @@ class Column:
         """Return what stands in the column, without the blanks around it."""
         return np.char.strip(self.entries.astype(np.str_))
 
-    def refuse(self, row: int, complaint: str) -> PrivateError:
+    def refuse(self, row: int, complaint: str) -> UserError:
         """Return the error about one entry; rows are counted from 1, without the header and empty lines."""
-        return PrivateError(
+        return UserError(
             f"{self.file}, row {row + 1}: {self.name} = {str(self.entries[row])!r} {complaint}",
             public=f"its data does not fit the schema: column {self.name}, row {row + 1}; its log says more",
         )
@@ -77,7 +77,7 @@ def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
         raise UserError(f"{file}: a table is one of {', '.join(KINDS)}")
     try:
         found = reader(file, names)
-    except (OSError, ValueError, zipfile.BadZipFile, csv.Error) as error:
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, csv.Error) as error:
         raise UserError(f"{file} cannot be read: {error}") from None
     lengths = {len(entries) for entries in found.values()}
     if len(lengths) > 1:
@@ -145,7 +145,7 @@ def _place(file: Path, name: str, header: Sequence[str]) -> int:
 def _named(file: Path, name: str, header: Sequence[str]) -> str:
     if name not in header:
         shown = ", ".join(header[:20]) + (", ..." if len(header) > 20 else "")
-        raise PrivateError(
+        raise UserError(
             f"{file} has no column {name!r}, which the server's schema asks for; it has: {shown}",
             public=f"its data does not fit the schema: there is no column {name}",
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
@@ -14,19 +14,29 @@ from torch import Tensor
 from common.codec import payload
 from common.errors import DecodeError, MessageError
 from common.experiment.experiment import Experiment
-from common.experiment.files import load_experiment
+from common.experiment.files import told_experiment
 from common.learning.task import Measured
 from common.messages import messages_pb2 as proto
 from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.ranges import LARGEST, SMALLEST, Range
 from common.rounds.records import PeakMemory
+from common.rounds.schedule import MOST_LOCAL_STEPS
 from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 from common.say import LONGEST_NAME
 from common.storage.spool import Spool
 
-_EXPERIMENT = "experiment"  # in the run's configuration: a name, a path or the YAML text itself
+_EXPERIMENT = "experiment"  # in the run's configuration: its YAML text, or the name of a shipped one
 _SETTINGS = "settings"  # key=value, separated by spaces
 _RUN = "run"  # what a client's memory belongs to
 
+# What a client believes of a plan.
+PLAN_RANGES = {
+    "round": Range(at_least=1),
+    "local_steps": Range(at_least=1, at_most=MOST_LOCAL_STEPS),
+    "probability": Range(above=0, at_most=1),
+    "learning_rate": Range(above=SMALLEST, below=LARGEST),
+    "density": Range(above=0, at_most=1),
+}
 LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
 
@@ -104,12 +114,18 @@ def pack_run(run: Run) -> dict[str, bool | float | int | str]:
     return {_EXPERIMENT: run.experiment.to_yaml(), _SETTINGS: "", _RUN: run.name}
 
 
-def unpack_run(config: Mapping[str, object], run_id: int) -> Run:
-    """Read it: what `pack_run` wrote, or what a user of `flwr run` gave with --run-config."""
-    given, settings = str(config.get(_EXPERIMENT, "")), str(config.get(_SETTINGS, ""))
-    if not given:
+def unpack_run(config: Mapping[str, object], run_id: int, allowed: Collection[str] | None) -> Run:
+    """Read it: what `pack_run` wrote, or what a user of `flwr run` gave with --run-config.
+
+    A client says which classes outside this repo it is allowed to run, each as module:Class; a server runs any (None).
+    """
+    told, settings = str(config.get(_EXPERIMENT, "")), str(config.get(_SETTINGS, ""))
+    name = str(config.get(_RUN) or run_id)
+    if not told:
         raise MessageError("a run without an experiment in its configuration")
-    return Run(experiment=load_experiment(given, settings.split()), name=str(config.get(_RUN) or run_id))
+    if len(name) > LONGEST_NAME or not name.isprintable():
+        raise MessageError(f"a run without a name of at most {LONGEST_NAME} printable characters")
+    return Run(experiment=told_experiment(told, settings.split(), allowed), name=name)
 
 
 def message_to(node: int, asked: Asked, content: RecordDict, group: str = "") -> Message:
@@ -163,6 +179,9 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
     plan = order.plan
     if plan.precision not in proto.Plan.Precision.values():
         raise MessageError(f"a plan with an unknown precision, {plan.precision}")
+    for name, allowed in PLAN_RANGES.items():
+        if (number := getattr(plan, name)) not in allowed:
+            raise MessageError(f"a plan with {name} = {number:g}, which must be {allowed}")
     precision = cast(Precision, proto.Plan.Precision.Name(plan.precision).lower())
     state, average = unpack_state(payload_of(content), like)
     return Order(

@@ -10,12 +10,12 @@ import json
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
-import yaml
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from common.errors import UserError
+from common.experiment.plain_yaml import read_yaml
 from common.program.identity import checked_name, load_private_key, name_in, private_pem
 
 _IN_ALL = ("server", "client", "authority")  # in bundles of older versions too
@@ -66,10 +66,10 @@ class Bundle:
 def _parts(path: Path) -> dict[str, str]:
     """Return what is in a file, if it looks like a bundle."""
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8"))
+        found = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the join bundle {path}: {error}") from None
-    except yaml.YAMLError:
+    except UserError:
         found = None
     values = found if isinstance(found, dict) else {}
     parts = {part.name: values.get(part.name, "") for part in fields(Bundle)}

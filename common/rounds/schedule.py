@@ -14,6 +14,8 @@ from common.randomness import stream
 from common.ranges import Range
 
 ScheduleKind = Literal["coin", "period"]
+LONGEST_PERIOD = 10**6
+MOST_LOCAL_STEPS = 64 * LONGEST_PERIOD  # of a round: that a coin falls so seldom happens once in e^64 rounds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +23,7 @@ class Schedule:
     """The section `schedule` of an experiment."""
 
     kind: ScheduleKind | None = None  # None: the algorithm's own choice
-    period: Annotated[float, Range(at_least=1, at_most=1e6)] = 16.0  # 1 / p
+    period: Annotated[float, Range(at_least=1, at_most=LONGEST_PERIOD)] = 16.0  # 1 / p
 
     @property
     def probability(self) -> float:

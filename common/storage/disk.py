@@ -26,6 +26,8 @@ _Result = TypeVar("_Result")
 class NoRoomError(UserError):
     """The disk is full; what was there before is as it was."""
 
+    public = "its disk is full"
+
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:

@@ -40,7 +40,7 @@ _EVALUATION_BATCH = 500
 class Cifar10(ImageTraining, Task):
     """Image classification with a residual network."""
 
-    width: Annotated[int, Range(at_least=1)] = 64  # channels of the first stage: 64 is ResNet18
+    width: Annotated[int, Range(at_least=1, at_most=256)] = 64  # channels of the first stage: 64 is ResNet18
     concentration: Concentration = 0.3
     size_variance: SizeVariance = 0.3
     train_samples: Annotated[int, Range(at_least=10, at_most=50_000)] = 50_000

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 import torch
 
-from common.errors import UserError
+from common.errors import PublicError
 from common.learning.data import DataFolder
 from common.learning.objectives.softmax import Samples, SoftmaxProblem
 from common.learning.partition import Concentration, SizeVariance, dirichlet_split
@@ -61,6 +61,6 @@ def read_images() -> Samples:
     found = importlib.util.find_spec("sklearn")
     file = Path(found.origin).parent / "datasets" / "data" / "digits.csv.gz" if found and found.origin else None
     if file is None or not file.is_file():
-        raise UserError("task digits needs scikit-learn: pip install 'sparse-proxskip[data]'")
+        raise PublicError("task digits needs scikit-learn: pip install 'sparse-proxskip[data]'")
     rows = np.loadtxt(file, delimiter=",")
     return Samples((rows[:, :-1] / _BRIGHTEST).astype(np.float32), rows[:, -1].astype(np.int64))

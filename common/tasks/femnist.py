@@ -49,7 +49,9 @@ class Femnist(Task):
     source: Literal["auto", "femnist", "mnist_by_writer"] = "auto"  # auto: FEMNIST if it is there
     classes: Annotated[int, Range(at_least=2, at_most=62)] = 10  # 10: digits only; 62: letters too (FEMNIST)
     ridge: Annotated[float, Range(at_least=0)] = 1e-4  # alpha
-    validation_writers: Annotated[int, Range(at_least=0)] = 50  # at most: other writers than the clients, to tune with
+    validation_writers: Annotated[int, Range(at_least=0, at_most=10_000)] = (
+        50  # at most: other writers than the clients, to tune with
+    )
 
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> SoftmaxProblem:
         """Read the images and take `clients` writers at random."""

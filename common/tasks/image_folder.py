@@ -29,6 +29,8 @@ from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
 _EVALUATION_BATCH = 100
+_MOST_CLASSES = 1_000
+_MOST_PIXELS = {"batch_size": 1 << 25, "loss_samples": 1 << 27}  # at once; a step takes some 500 bytes for each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +39,20 @@ class ImageFolder(ImageTraining, OwnDataTask):
 
     classes: tuple[str, ...]
     network: NetworkName = "resnet18"  # resnet18_small: for images of about 32 pixels
-    image_size: Annotated[int, Range(at_least=8)] = 128  # pixels
+    image_size: Annotated[int, Range(at_least=8, at_most=1024)] = 128  # pixels
     test_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.2  # of each client's images
 
     def __post_init__(self) -> None:
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise ValueError("classes: name at least two, each once, such as [cat, dog]")
+        if len(self.classes) > _MOST_CLASSES:
+            raise ValueError(f"classes: {len(self.classes)}, where {_MOST_CLASSES} are the most")
+        for name, most in _MOST_PIXELS.items():
+            if getattr(self, name) * self.image_size**2 > most:
+                largest = most // self.image_size**2
+                raise ValueError(
+                    f"{name} = {getattr(self, name)}: at most {largest} with image_size = {self.image_size}"
+                )
 
     def problem(
         self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device
@@ -72,7 +82,10 @@ class ImageFolder(ImageTraining, OwnDataTask):
             raise UserError(f"{path} is not a folder of images, CLASS/*.jpg")
         folders = sorted(one.name for one in path.iterdir() if one.is_dir() and not one.name.startswith("."))
         if unknown := [name for name in folders if name not in self.classes]:
-            raise UserError(f"{path / unknown[0]} is none of the experiment's classes: {', '.join(self.classes)}")
+            raise UserError(
+                f"{path / unknown[0]} is none of the experiment's classes: {', '.join(self.classes)}",
+                public="its data does not fit: a folder is none of the experiment's classes; its log says more",
+            )
         numbers = {name: self.classes.index(name) for name in folders}
         module = torchvision.datasets.folder
         found: list[tuple[str, int]] = module.make_dataset(

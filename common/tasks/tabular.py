@@ -30,11 +30,13 @@ from common.learning.objectives.softmax import Samples, SoftmaxRegression
 from common.learning.partition import hold_out
 from common.learning.tables import Column, read_columns, table_files
 from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask
-from common.ranges import Range
+from common.ranges import LARGEST, Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
 _Matrix = NDArray[np.float64]
+_MOST_FEATURES = 10_000  # a row of a client's takes eight bytes for each
+_MOST_WEIGHTS = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -100,8 +102,8 @@ def read_kind(name: str, text: str) -> Number | Category:
             kind = Number(float(low), float(high))
         except ValueError:
             raise ValueError(f"columns.{name} = {text!r}: expected a range of numbers, such as 0..120") from None
-        if not -np.inf < kind.low <= kind.high < np.inf:
-            raise ValueError(f"columns.{name} = {text!r}: the lower end comes first, and both are finite")
+        if not -LARGEST < kind.low <= kind.high < LARGEST:
+            raise ValueError(f"columns.{name} = {text!r}: the lower end comes first, and both are below {LARGEST:g}")
         return kind
     values = tuple(value.strip() for value in text.split("|"))
     if len(values) < 2 or len(set(values)) < len(values) or not all(values):
@@ -137,7 +139,12 @@ class Tabular(OwnDataTask):
             raise ValueError("columns is empty: name the columns to learn from, such as age: 0..120")
         if self.target in self.columns:
             raise ValueError(f"target = {self.target} is among the columns to learn from")
-        _ = self.kinds, self.labels  # refused now if they cannot be read
+        outputs = self.labels.size if self.labels else 1
+        if self.features > _MOST_FEATURES or outputs * self.features > _MOST_WEIGHTS:
+            raise ValueError(
+                f"columns make {self.features} features, for {outputs} outputs: the most are "
+                f"{_MOST_FEATURES}, and {_MOST_WEIGHTS} weights"
+            )
 
     @cached_property
     def kinds(self) -> dict[str, Number | Category]:
@@ -152,12 +159,16 @@ class Tabular(OwnDataTask):
             raise ValueError("classes: expected different values A | B | C")
         return kind
 
+    @property
+    def features(self) -> int:
+        """Return how many features a row has, with the constant 1."""
+        return sum(kind.size + (self.missing == "indicate") for kind in self.kinds.values()) + 1
+
     def problem(self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device) -> TabularProblem:
         """Read the tables of the clients at hand."""
         rows = [self._rows(part, seed) for part in parts]
-        features = sum(kind.size + (self.missing == "indicate") for kind in self.kinds.values()) + 1
         kind = LinearProblem if self.labels is None else SoftmaxTableProblem
-        return kind(self, rows, clients=clients, features=features, device=device)
+        return kind(self, rows, clients=clients, features=self.features, device=device)
 
     def _rows(self, part: ClientFiles, seed: int) -> Rows:
         """Return a client's rows, some of them held out: always the same ones."""

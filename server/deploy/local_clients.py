@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 
 from common.errors import UserError
+from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
-from common.learning.task import OwnDataTask, files_of_clients
+from common.learning.task import OwnDataTask, Task, files_of_clients
+from common.rounds.algorithm import Algorithm
 from common.say import Event, Say
 from common.storage.disk import writing
 
@@ -26,13 +28,22 @@ ALARM = signal.SIGUSR1  # ends what the main thread waits for as Ctrl-C does, wh
 
 
 def arguments_of_clients(experiment: Experiment, data: Path | None) -> dict[str, list[str]]:
-    """Return, by the clients' names, what each has to be told of its data."""
+    """Return, by the clients' names, what each has to be told of its data, and of what it may run."""
+    allowed = _allowance(experiment)
     if isinstance(experiment.task, OwnDataTask):
         files = files_of_clients(DataFolder.choose(data), experiment.clients)
-        return {one.client: ["--name", one.client, "--data", str(one.path)] for one in files}
-    shared = ["--data", str(data)] if data else []
+        return {one.client: ["--name", one.client, "--data", str(one.path), *allowed] for one in files}
+    shared = ["--data", str(data), *allowed] if data else allowed
     count = experiment.clients
     return {f"client-{index}": ["--partition", f"{index}/{count}", *shared] for index in range(count)}
+
+
+def _allowance(experiment: Experiment) -> list[str]:
+    """Return the options that allow what the user of this machine has named in the experiment."""
+    task = plugins.name_of(Task.plugin_package, type(experiment.task))
+    algorithm = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
+    named = {"--allow-task": task, "--allow-algorithm": algorithm}
+    return [word for option, name in named.items() if ":" in name for word in (option, name)]
 
 
 class _Watch:

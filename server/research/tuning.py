@@ -14,12 +14,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from common.errors import DivergedError, UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment, unresolved
+from common.experiment.plain_yaml import write_yaml
 from common.learning.task import Problem
 from common.randomness import stream
 from common.rounds.algorithm import Algorithm
@@ -188,7 +187,7 @@ def write_tuned(what: Search, best: Mapping[str, Trial | None], levels: Sequence
     )
     scores = "".join(f"#   {name}: {trial.score:.4f}\n" for name, trial in found.items())
     with writing(folder / (FEWEST_BITS if levels else TUNED)) as path:
-        path.write_text(how + scores + yaml.safe_dump(mapping, sort_keys=False), encoding="utf-8")
+        path.write_text(how + scores + write_yaml(mapping), encoding="utf-8")
         return path
 
 

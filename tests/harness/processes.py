@@ -22,11 +22,11 @@ from tests.harness.witness import Witness
 
 @contextmanager
 def client_process(
-    *arguments: str, log: Path, program: Sequence[str] = ("-m", "client")
+    *arguments: str, log: Path, program: Sequence[str] = ("-m", "client"), cwd: Path | None = None
 ) -> Iterator[subprocess.Popen[bytes]]:
     """Start `proxskip-client join ...`; it is gone when the context ends."""
     with log.open("wb") as file:
-        process = subprocess.Popen([sys.executable, *program, "join", *arguments], stdout=file, stderr=file)
+        process = subprocess.Popen([sys.executable, *program, "join", *arguments], stdout=file, stderr=file, cwd=cwd)
     with leaving(process, 20):
         yield process
 

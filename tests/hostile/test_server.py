@@ -6,11 +6,8 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
-import grpc
 import pytest
 from flwr.app import Context, Message
 
@@ -18,92 +15,30 @@ import client.stream
 from client.link import Link
 from client.node import MOST_TASKS, ResidentNode, Workers
 from client.stream import channel_to
-from common.experiment.files import load_experiment
-from common.messages.content import content_of, head_of
-from common.messages.messages import pack_introduction_question, pack_notice
-from common.messages.messages_pb2 import Answer, Cancel, Finished, FromClient, FromServer, Task, Wait, Welcome
-from common.messages.stream import METHOD
+from common.messages.content import arrays_of, content_of, head_of
+from common.messages.messages import pack_notice
+from common.messages.messages_pb2 import Cancel, Finished, FromClient, FromServer, Wait
 from common.say import Event, sparing
 from common.storage.spool import PIECE_BYTES
+from tests.harness.hostile_server import HostileServer, has_answered, honest, piece, saying, serving, task, welcome
 from tests.harness.memory import resident_bytes
 from tests.harness.processes import client_process, wait_until
-
-EXPERIMENT = load_experiment("digits", ["clients=2"]).to_yaml()
-QUESTION = head_of(pack_introduction_question())
-Script = Callable[[Iterator[bytes]], Iterator[FromServer | bytes]]
-
-
-def welcome() -> FromServer:
-    return FromServer(welcome=Welcome(run="r", experiment=EXPERIMENT))
-
-
-def task(number: int = 1, **fields: object) -> FromServer:
-    return FromServer(task=Task(**{"task": number, "question": QUESTION, **fields}))  # type: ignore[arg-type]
-
-
-def piece(count: int = PIECE_BYTES) -> FromServer:
-    return FromServer(piece=bytes(count))
-
-
-class HostileServer(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
-    """Follows one script a stream, and the last one from then on."""
-
-    def __init__(self, *scripts: Script) -> None:
-        self._scripts = list(scripts)
-        self.answers: list[Answer] = []
-        self.streams = 0
-
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        is_ours = handler_call_details.method == METHOD
-        return grpc.stream_stream_rpc_method_handler(self._work) if is_ours else None
-
-    def _work(self, frames: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        self.streams += 1
-        script = self._scripts.pop(0) if len(self._scripts) > 1 else self._scripts[0]
-        for frame in script(self._noted(frames)):
-            yield frame if isinstance(frame, bytes) else frame.SerializeToString()
-
-    def _noted(self, frames: Iterator[bytes]) -> Iterator[bytes]:
-        for data in frames:
-            frame = FromClient.FromString(data)
-            if frame.HasField("answer"):
-                self.answers.append(frame.answer)
-            yield data
-
-
-def honest(frames: Iterator[bytes]) -> Iterator[FromServer]:
-    next(frames)
-    yield welcome()
-    yield task(99)
-    for _ in frames:
-        pass
-
-
-@contextmanager
-def serving(server: HostileServer) -> Iterator[str]:
-    with ThreadPoolExecutor(8) as threads:
-        process = grpc.server(threads)
-        process.add_generic_rpc_handlers((server,))
-        port = process.add_insecure_port("127.0.0.1:0")
-        process.start()
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            process.stop(0).wait()
 
 
 def answer(message: Message, _: Context) -> Message:
     return Message(content_of(b"done"), reply_to=message)
 
 
-def heard_by_a_client(server: HostileServer, until: Callable[[], bool], app: object = answer) -> list[str]:
+def heard_by_a_client(
+    server: HostileServer, until: Callable[[], bool], app: object = answer, kbps: float | None = None
+) -> list[str]:
     """Let a client meet a server until something is so, and return what it has said."""
     said: list[str] = []
 
     async def meet(address: str) -> None:
         link = Link.in_the_clear(address)
         channel = channel_to(link)
-        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append)  # type: ignore[arg-type]
+        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append, kbps)  # type: ignore[arg-type]
         running = asyncio.create_task(node.run())
         end = asyncio.get_running_loop().time() + 20
         while not until():
@@ -117,10 +52,6 @@ def heard_by_a_client(server: HostileServer, until: Callable[[], bool], app: obj
     with serving(server) as address:
         asyncio.run(meet(address))
     return said
-
-
-def has_answered(server: HostileServer) -> Callable[[], bool]:
-    return lambda: any(one.task == 99 for one in server.answers)
 
 
 # What a server says after its welcome, and what the client says of that.
@@ -144,17 +75,23 @@ def test_a_client_says_one_line_and_stays(line: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(client.stream, "KEPT_FREE_BYTES", 1 << 60)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 100_000_000_000}))
 
-    def hostile(frames: Iterator[bytes]) -> Iterator[FromServer | bytes]:
-        next(frames)
-        yield welcome()
-        yield from FRAMES[line]
-        for _ in frames:
-            pass
-
+    hostile = saying(welcome(), *FRAMES[line])
     server = HostileServer(hostile, hostile, honest)
     said = heard_by_a_client(server, has_answered(server))
     assert sum(line in one for one in said) == 1, "and not for each time"
     assert server.streams >= 3
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_whatever_an_app_raises_its_thread_goes_on(kind: type[BaseException]) -> None:
+    def leave(message: Message, context: Context) -> Message:
+        if message.metadata.message_id == "99":
+            return answer(message, context)
+        raise kind
+
+    server = HostileServer(saying(welcome(), task(98), task(99)))
+    heard_by_a_client(server, has_answered(server), leave)
+    assert server.answers[0].failure.reason == f"cannot read what is asked: an unexpected {kind.__name__}"
 
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +159,24 @@ def test_tasks_without_end_are_refused_and_those_withdrawn_are_not_kept() -> Non
     assert resident_bytes(os.getpid()) < memory + 100_000_000
 
 
+def test_an_answer_that_is_going_up_is_sent_before_the_client_leaves() -> None:
+    size, taken = 2 * PIECE_BYTES, list[FromClient]()
+
+    def large(message: Message, _: Context) -> Message:
+        return Message(content_of(b"done", arrays_of(bytes(size))), reply_to=message)
+
+    def taking(frames: Iterator[bytes]) -> Iterator[FromServer]:
+        next(frames)
+        yield welcome()
+        yield task(99)
+        taken.extend(map(FromClient.FromString, frames))
+
+    server = HostileServer(taking)
+    heard_by_a_client(server, has_answered(server), large, kbps=8 * PIECE_BYTES / 250)  # a piece takes 1/4 s
+    assert sum(len(frame.piece or frame.answer.piece) for frame in taken) == size
+    assert taken[-1].HasField("goodbye")
+
+
 def test_what_a_server_says_is_one_short_line_and_not_a_flood(tmp_path: Path) -> None:
     def loud(frames: Iterator[bytes]) -> Iterator[FromServer]:
         next(frames)
@@ -241,24 +196,6 @@ def test_what_a_server_says_is_one_short_line_and_not_a_flood(tmp_path: Path) ->
     lines = log.read_text().split("\n")
     assert len(lines) <= 110
     assert all(len(line) <= 600 and line.isprintable() for line in lines)
-
-
-def test_a_path_that_a_server_sends_is_not_read_out_to_it(tmp_path: Path) -> None:
-    """An experiment may be a path where an operator gives it; from a server it is the text itself."""
-    secret = tmp_path / "secret"
-    secret.write_text("password: hunter2\n")
-
-    def curious(frames: Iterator[bytes]) -> Iterator[FromServer]:
-        next(frames)
-        yield FromServer(welcome=Welcome(run="r", experiment=str(secret)))
-        yield task(99)
-        for _ in frames:
-            pass
-
-    server = HostileServer(curious, honest)
-    said = heard_by_a_client(server, has_answered(server))
-    assert any("no text of several lines" in one for one in said)
-    assert not any("hunter2" in one.failure.reason for one in server.answers)
 
 
 def test_lines_beyond_a_number_are_lost_for_a_while() -> None:
