@@ -14,7 +14,7 @@ import atheris
 
 from fuzz.target import Target
 
-INSTRUMENTED = ["client", "common", "strategies", "yaml"]
+INSTRUMENTED = ["client", "common", "strategies"]
 SHARE_CHANGED_BLINDLY = 0.3
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 # Events of Python's audit.

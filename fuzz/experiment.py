@@ -1,4 +1,7 @@
-"""Experiments: an input is the text by which a server tells its clients what it runs."""
+"""Experiments, as a server tells its clients what it runs.
+
+An input is a line of settings, and below it the text of an experiment or the name of one.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,7 @@ from collections.abc import Iterator
 from random import Random
 
 from common.errors import UserError
-from common.experiment.experiment import Experiment
-from common.experiment.files import load_experiment
+from common.experiment.files import load_experiment, told_experiment
 from common.experiment.shipped import FOLDER, shipped_experiments
 from fuzz.target import Change, Target, refused
 
@@ -69,17 +71,14 @@ VALUES = (
 
 def read(data: bytes) -> bool:
     """Read an experiment as a client does."""
-    text = data.decode(errors="replace") + "\n"
+    settings, _, told = data.decode(errors="replace").partition("\n")
     try:
-        experiment = _experiment(text)
+        experiment = told_experiment(told, settings.split(), allowed=())
     except UserError as error:
+        refused(Exception(error.public))
         return refused(error)
-    assert _experiment(experiment.to_yaml()) == experiment, "it does not come back"
+    assert told_experiment(experiment.to_yaml(), (), allowed=()) == experiment, "it does not come back"
     return True
-
-
-def _experiment(text: str) -> Experiment:
-    return load_experiment(text)
 
 
 def mutate(data: bytes, change: Change, random: Random) -> bytes:
@@ -104,10 +103,11 @@ def mutate(data: bytes, change: Change, random: Random) -> bytes:
 
 
 def seeds() -> Iterator[bytes]:
-    """Yield the experiments that come with the program, as files and as a server tells them."""
+    """Yield the experiments that come with the program: by name, as files, and as a server tells them."""
+    yield b"seed=1 rounds=5 algorithm.density=0.2\ndigits"
     for name in shipped_experiments():
-        yield (FOLDER / f"{name}.yaml").read_bytes()
-        yield load_experiment(name).to_yaml().encode()
+        yield b"schedule.period=8\n" + (FOLDER / f"{name}.yaml").read_bytes()
+        yield b"\n" + load_experiment(name).to_yaml().encode()
 
 
 TARGET = Target(read=read, seeds=seeds, mutate=mutate)

@@ -20,6 +20,7 @@ from torch import Tensor
 from client.memory import MemoryFile
 from common.codec.payload import encode_upload
 from common.errors import UserError
+from common.messages.messages import PLAN_RANGES
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.storage.slots import HEADER, MAGIC
 from fuzz.codec import mutate_payload
@@ -44,17 +45,18 @@ def read(data: bytes) -> bool:
     if memory is None:
         return False
     assert all((vector.shape, vector.dtype) == (LIKE.model.shape, torch.float32) for vector in _vectors(memory))
+    plan = memory.pending.plan if memory.pending else None
+    assert plan is None or all(isinstance(getattr(plan, name), int | float) for name in PLAN_RANGES)
     _check_that_it_comes_back(memory)
     return True
 
 
 def _check_that_it_comes_back(memory: ClientMemory) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        file = MemoryFile(Path(folder), CLIENT, RUN, wait_for_disk=False)
-        file.save(memory)
-        again = file.load(LIKE)
-        assert again is not None
-        assert _said(again) == _said(memory), "it does not come back"
+    file = MemoryFile(Path(_FOLDER.name) / "again", CLIENT, RUN, wait_for_disk=False)
+    file.save(memory)
+    again = file.load(LIKE)
+    assert again is not None
+    assert _said(again) == _said(memory), "it does not come back"
 
 
 def _said(memory: ClientMemory) -> str:
@@ -77,9 +79,9 @@ def mutate(data: bytes, change: Change, random: Random) -> bytes:
             name: _taken(body[8 + length :], part) for name, part in description.items() if name != "__metadata__"
         }
         _change_one(description, tensors, change, random)
-        return _file(_laid_out(description, tensors))
-    except (ValueError, struct.error, KeyError, TypeError, AttributeError):  # no longer such a file
-        return _file(change(body))
+        return file_of(_laid_out(description, tensors))
+    except (ValueError, struct.error, LookupError, TypeError, AttributeError):  # no longer such a file
+        return file_of(change(body))
 
 
 def _taken(data: bytes, part: dict[str, Any]) -> bytes:
@@ -117,7 +119,8 @@ def _laid_out(description: dict[str, Any], tensors: dict[str, bytes]) -> bytes:
     return struct.pack("<Q", len(text)) + text + b"".join(tensors.values())
 
 
-def _file(body: bytes, number: int = 3) -> bytes:
+def file_of(body: bytes, number: int = 3) -> bytes:
+    """Return a file whose header goes with what is in it."""
     return HEADER.pack(MAGIC, number, len(body), zlib.crc32(body)) + body
 
 
@@ -139,8 +142,8 @@ def _saved(memory: ClientMemory) -> bytes:
         MemoryFile(Path(folder), CLIENT, RUN, wait_for_disk=False).save(memory)
         data = (Path(folder) / f"{CLIENT}.memory.0").read_bytes()
     _, _, length, _ = HEADER.unpack_from(data)
-    return _file(data[HEADER.size : HEADER.size + length])
+    return file_of(data[HEADER.size : HEADER.size + length])
 
 
-_OLDER = _file(next(seeds())[HEADER.size :], number=2)
+_OLDER = file_of(next(seeds())[HEADER.size :], number=2)
 TARGET = Target(read=read, seeds=seeds, mutate=mutate)
