@@ -18,7 +18,7 @@ from server.keys.folder import Keys
 from server.keys.request import read_request
 
 CLIENT, OTHER = "client-0", "client-1"
-PEM = re.compile(rb"(-----BEGIN [A-Z ]+-----\n)([^-]*)(\s*-----END)")
+PEM = re.compile(rb"(-----BEGIN [A-Z ]+-----\n)([^-]*?)(\s*-----END)")
 VALUES = (b"", b"null", b"!!int ''", b"!!bool x", b"!!timestamp x", b"&a [*a]", b"0x" + 5_000 * b"f", b"[" * 200)
 _FOLDER = tempfile.TemporaryDirectory()
 

@@ -23,7 +23,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a certificate has no ro
 CURVES = ("secp256r1", "secp384r1")  # gRPC's TLS takes no other, P-521 neither
 
 # What is raised at bytes that are no key or certificate, or one of a kind that nobody knows.
-UNREADABLE = (TypeError, ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
+UNREADABLE = (KeyError, TypeError, ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
 
 
 def checked_name(name: str) -> str:
