@@ -13,6 +13,7 @@ from bench.vectors import one_pass
 from client.memory import MemoryFile
 from common.codec.payload import encode_upload
 from common.experiment.files import load_experiment
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.vectors.sparsity import top_k
@@ -28,8 +29,11 @@ def run(vector: Tensor) -> list[Ratio]:
     encoded = encode_upload(Upload(model=sent), "float32")
     pending = Pending(plan=experiment.plan(1), reference=sent, is_reference_sent=True, sent=encoded)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
+    members = {"client-0": History(counted=1)}
     checkpoint = Checkpoint(
-        round=1, state=ServerState(model=sent), ledger=Ledger(counted={"client-0": 1}, averages={1: sent})
+        round=1,
+        state=ServerState(model=sent),
+        ledger=Ledger(members=members, averages={1: sent}),
     )
     with tempfile.TemporaryDirectory(dir=".") as name:  # on the disk of this repository, as /tmp may be none
         file, journal = MemoryFile(Path(name), "client-0", "bench"), Journal(Path(name), experiment)

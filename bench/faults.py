@@ -9,7 +9,9 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +25,7 @@ from common.messages.messages import Order, Run
 from common.rounds.state import ClientMemory
 from server.research.statistics import mean_and_error
 from strategies.flower.terms import Terms
+from strategies.sparse_proxskip import SparseProxSkip
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
 from tests.harness.witness import Witness
 
@@ -32,6 +35,13 @@ SEEDS = range(5)
 FIGURE = Path(__file__).parent.parent / "docs" / "faults.png"
 
 Curves = NDArray[np.float64]  # seed, round, (accuracy, relative sum of the controls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unmended(SparseProxSkip):
+    """The method whose sum nobody brings back to zero when an audit finds that it is not."""
+
+    keeps_zero_sum: ClassVar[bool] = False
 
 
 class TextbookClient(Participant):
@@ -47,7 +57,7 @@ def measure(lost: float, kind: type[Participant]) -> Curves:
 
 
 def _run(seed: int, lost: float, kind: type[Participant]) -> list[tuple[float, float]]:
-    experiment = load_experiment("digits", [f"rounds={ROUNDS}", f"seed={seed}"])
+    experiment = load_experiment("digits", [f"rounds={ROUNDS}", f"seed={seed}", "algorithm.name=bench.faults:Unmended"])
     run = Run(experiment=experiment, name="faults")
     chance = random.Random(seed)  # noqa: S311 - no secret
     clients = {index + 1: LoopbackClient(index, None, run, kind) for index in range(experiment.clients)}

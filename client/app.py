@@ -33,7 +33,8 @@ from common.messages.messages import (
     unpack_run,
 )
 from common.program.device import choose_device
-from common.say import Event, Say, sparing
+from common.program.identity import checked_name
+from common.say import Say, one_line, sparing
 from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
@@ -104,7 +105,7 @@ def participant_of(context: Context, run: Run) -> Participant:
     part = _part(node)
     state = str(node.get("state") or "")
     station = Station(
-        name=str(node.get("name") or default_name(part)),
+        name=checked_name(str(node.get("name") or default_name(part))),
         part=part,
         data=Path(str(node["data"])) if node.get("data") else None,
         device=choose_device(str(node.get("device") or "auto")),
@@ -193,11 +194,11 @@ def _code(error: BaseException) -> int:
 
 def _say(text: str) -> None:
     """Print a line; a function of this module, as Flower's simulation cannot hand `print` itself to its workers."""
-    print(Event.of(text), flush=True)  # noqa: T201 - where a SuperNode logs
+    print(one_line(text), flush=True)  # noqa: T201 - where a SuperNode logs
 
 
 def _write_traceback(text: str) -> None:
-    sys.stderr.write(text)
+    sys.stderr.writelines(f"{one_line(line)}\n" for line in text.splitlines())  # it may quote what the server said
     sys.stderr.flush()
 
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +18,9 @@ import torch
 from client.app import Resident, make_app
 from client.limits import limit_memory
 from client.link import Way
-from client.memory import identity_of
 from client.node import PROGRESS_SECONDS, ResidentNode, Workers
 from client.part import Part
+from client.state_folder import identity_of, in_use
 from client.stream import channel_to
 from common.errors import UserError
 from common.program.device import choose_device
@@ -52,7 +53,9 @@ class Membership:
 
 def serve(membership: Membership, *, leave_with_parent: bool) -> None:
     """Run a node for each part until a signal, or until the first of them gives up."""
-    asyncio.run(_serve(membership, leave_with_parent=leave_with_parent))
+    state = str(membership.config.get("state") or "")
+    with in_use(Path(state), [name for _, name in membership.ways]) if state else nullcontext():
+        asyncio.run(_serve(membership, leave_with_parent=leave_with_parent))
 
 
 async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:

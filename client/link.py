@@ -11,6 +11,7 @@ from client.part import Part, default_name
 from common.errors import UserError
 from common.program.address import host_and_port
 from common.program.bundle import Bundle
+from common.program.identity import checked_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +62,7 @@ def ways_to_server(
             raise UserError("--server and --key are for a bundle; with --insecure say SERVER:PORT in its place")
         sys.stderr.write("warning: --insecure: whoever is on the way can read and change everything\n")
         link = Link.in_the_clear(target)
-        return [(link, name or default_name(part)) for part in parts]
+        return [(link, checked_name(name or default_name(part))) for part in parts]
     if several:
         files = [Path(target) / f"{default_name(part)}.join" for part in parts]
         return [_by_bundle(file, server, None, None) for file in files]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -13,30 +12,12 @@ from torch import Tensor
 from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.config import Source, read
+from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
-from common.storage.disk import writing
 from common.storage.slots import Slots
 from common.storage.spool import Spool
 
-
-def identity_of(folder: Path | None, client: str) -> str:
-    """Return what tells this client from another of the same name, also after a restart if it has a folder."""
-    new = uuid4().hex
-    if folder is None:
-        return new
-    path = folder / f"{client}.identity"
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        raise UserError(f"cannot read the client's identity from {path}: {error}") from None
-    with writing(path):
-        folder.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".new-identity")
-        draft.write_text(new, encoding="utf-8")
-        draft.replace(path)
-    return new
+FORMAT = "2"  # of what is saved; what an earlier version saved has no history, and is as good as lost
 
 
 class MemoryFile:
@@ -56,8 +37,8 @@ class MemoryFile:
             tensors["reference"] = None if pending.is_reference_sent else pending.reference
         metadata = {
             "run": self._run,
-            "settled": str(memory.settled),
-            "recentred": str(memory.recentred),
+            "format": FORMAT,
+            "history": json.dumps(asdict(memory.history)),
             "plan": _plan_text(pending.plan) if pending is not None else "",
         }
         self._slots.write(tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
@@ -65,17 +46,17 @@ class MemoryFile:
     def load(self, like: ServerState) -> ClientMemory | None:
         """Return what this run's client saved last; None if it never did. `like` gives the sizes."""
         saved = self._slots.read()
-        if saved is None or saved[1].get("run") != self._run:
-            return None  # or of an earlier run, which is over
+        if saved is None or (saved[1].get("run"), saved[1].get("format")) != (self._run, FORMAT):
+            return None  # or of an earlier run, which is over, or of an earlier version: the server then re-centres
         tensors, metadata = saved
         try:
             pending = _pending(metadata["plan"], tensors, like)
             control = _checked(tensors.get("control"), like)
-            settled, recentred = int(metadata["settled"]), int(metadata["recentred"])
+            history = read(History, json.loads(metadata["history"]), Source("its history"))
         except (KeyError, ValueError, TypeError, RecursionError, UserError) as error:
             where = self._slots.files[0]
             raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
-        return ClientMemory(control=control, settled=settled, recentred=recentred, pending=pending)
+        return ClientMemory(control=control, history=history, pending=pending)
 
 
 def _plan_text(plan: RoundPlan) -> str:

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from client.limits import peak_memory
-from client.memory import MemoryFile, identity_of
+from client.memory import MemoryFile
 from client.part import Part
 from client.shared_problem import SharedProblem
-from common.codec.payload import encode_upload
+from client.state_folder import identity_of
+from common.codec.payload import checksum_of, encode_upload
 from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -22,8 +23,10 @@ from common.learning.data import DataFolder
 from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
 from common.messages.messages import Evaluation, Introduction, Order, Recentring, Report
 from common.rounds.algorithm import Algorithm, client_round
+from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.storage.spool import Spool
+from common.vectors.divergence import refuse_infinite
 
 _shared_problem = SharedProblem()
 
@@ -131,14 +134,15 @@ class Participant:
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
-        if self._memory.recentred >= recentring.number:
+        taken = recentring.history.after_recentring(recentring.number, recentring.shift)
+        if self._memory.history == taken:
             return
-        memory = self._closed(recentring.counted, _to(recentring.average, self._device))
+        memory = self._closed(recentring.history, _to(recentring.average, self._device))
         if memory.control is None:
             raise PublicError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
         shifted = memory.control - recentring.shift.to(self._device)
         # On the disk in any case: nobody would notice that it is lost, as one notices of a round.
-        self._remember(replace(memory, control=shifted, recentred=recentring.number), wait_for_disk=True)
+        self._remember(replace(memory, control=shifted, history=taken), wait_for_disk=True)
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
@@ -156,22 +160,19 @@ class Participant:
 
     def _settled(self, order: Order) -> ClientMemory:
         """Return the memory at the start of a round."""
-        if not order.counted:  # the server counts on nothing of ours: we are new to it, or were given up
+        if not order.history.counted:  # the server counts on nothing of ours: we are new to it, or were given up
             return self._algorithm.initial_memory(_on(order.state, self._device))
         average = order.state.model if order.average is None else order.average
-        return self._closed(order.counted, average.to(self._device))
+        return self._closed(order.history, average.to(self._device))
 
-    def _closed(self, counted: int, average: Tensor | None) -> ClientMemory:
+    def _closed(self, told: History, average: Tensor | None) -> ClientMemory:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
         memory, pending = self._memory, self._memory.pending
-        if pending is not None and pending.plan.round == counted and average is not None:
-            return self._algorithm.settle(memory, average)
-        if self._algorithm.has_control and counted != memory.settled:
-            remembers = f"round {memory.settled} as its last" if memory.settled else "nothing of it"
-            raise ForgottenError(
-                f"{self.name} was counted in round {counted} but remembers {remembers}, so its control variate "
-                "is lost; start clients with --state DIR where they may be restarted in mid-run"
-            )
+        if pending is not None and pending.plan.round == told.counted and average is not None:
+            history = memory.history.after_round(told.counted, checksum_of(pending.sent))
+            memory = replace(self._algorithm.settle(memory, average), history=history)
+        if self._algorithm.has_control and memory.history != told:
+            raise ForgottenError(_what_is_lost(self.name, told, memory.history))
         return replace(memory, pending=None)
 
     def _is_asked_again(self, order: Order) -> bool:
@@ -179,13 +180,27 @@ class Participant:
         memory, pending = self._memory, self._memory.pending
         if pending is None or pending.plan.round != order.plan.round:
             return False
-        return memory.settled == order.counted or not self._algorithm.has_control
+        return memory.history == order.history or not self._algorithm.has_control
 
     def _remember(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
-        """Go on with a memory that is safe."""
+        """Go on with a memory that is safe, and can be: a control that is not finite would never be again."""
+        if memory.control is not None:
+            refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(memory.control)))
         if self._memory_file:
             self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory
+
+
+def _what_is_lost(client: str, told: History, remembered: History) -> str:
+    """Return why a control is not the one that the server counts on, and how to keep that from happening."""
+    if (told.counted, told.recentred) == (remembered.counted, remembered.recentred):
+        remembers = "another course of it: its memory, or the server's journal, is a copy that was put back"
+    else:
+        remembers = str(remembered)
+    return (
+        f"the server counts on the control variate of {client} with {told}, but {client} remembers {remembers}: it is "
+        "lost; where clients may be restarted in mid-run start them with --state DIR, and never put back an older copy"
+    )
 
 
 def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:

@@ -31,10 +31,11 @@ class Event(str):
     def of(cls, text: str) -> Event:
         """Return what anybody has said as one short line: what clients say may have anything in it."""
         kind, client = (text.kind, text.client) if isinstance(text, Event) else (NOTICE, "")
-        return cls(_line(text, LONGEST_LINE), kind=kind, client=_line(client, LONGEST_NAME))
+        return cls(one_line(text), kind=kind, client=one_line(client, LONGEST_NAME))
 
 
-def _line(text: str, longest: int) -> str:
+def one_line(text: str, longest: int = LONGEST_LINE) -> str:
+    """Return what a peer says as it may be shown and kept: one line, of no more characters, without escapes."""
     cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return "".join(character if character.isprintable() else " " for character in cut)
 

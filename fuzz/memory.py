@@ -21,6 +21,7 @@ from client.memory import MemoryFile
 from common.codec.payload import encode_upload
 from common.errors import UserError
 from common.messages.messages import PLAN_RANGES
+from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.storage.slots import HEADER, MAGIC
 from fuzz.codec import mutate_payload
@@ -47,6 +48,7 @@ def read(data: bytes) -> bool:
     assert all((vector.shape, vector.dtype) == (LIKE.model.shape, torch.float32) for vector in _vectors(memory))
     plan = memory.pending.plan if memory.pending else None
     assert plan is None or all(isinstance(getattr(plan, name), int | float) for name in PLAN_RANGES)
+    memory.history.after_round(1, 0)
     _check_that_it_comes_back(memory)
     return True
 
@@ -131,10 +133,11 @@ def seeds() -> Iterator[bytes]:
     sent = bytes(encode_upload(Upload(model=model), "float32")[:])
     whole = Pending(plan=plan, reference=model, is_reference_sent=True, sent=sent)
     other = Pending(plan=plan, reference=control, is_reference_sent=False, sent=sent)
+    history = History(counted=1, recentred=1, digest=2**64 - 1)
     yield _saved(ClientMemory())
-    yield _saved(ClientMemory(control=control, settled=1, recentred=1))
-    yield _saved(ClientMemory(control=control, settled=1, pending=whole))
-    yield _saved(ClientMemory(control=control, settled=1, pending=other))
+    yield _saved(ClientMemory(control=control, history=history))
+    yield _saved(ClientMemory(control=control, history=history, pending=whole))
+    yield _saved(ClientMemory(control=control, history=history, pending=other))
 
 
 def _saved(memory: ClientMemory) -> bytes:

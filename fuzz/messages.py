@@ -22,6 +22,7 @@ from common.messages import messages as wire
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Question, Reply, Task
 from common.messages.stream import Incoming
+from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
 from common.storage.spool import PIECE_BYTES
@@ -92,7 +93,7 @@ def _said(head: type[Message], content: RecordDict | None) -> tuple[bytes, bytes
 
 def _order(content: RecordDict, expected: ServerState) -> RecordDict:
     order = wire.unpack_order(content, expected)
-    return wire.pack_order("train", wire.pack_state(order.state, order.average), order.plan, order.counted)
+    return wire.pack_order("train", wire.pack_state(order.state, order.average), order.plan, order.history)
 
 
 def _recentring(content: RecordDict, expected: ServerState) -> RecordDict:
@@ -220,11 +221,12 @@ def seeds() -> Iterator[bytes]:
 
 def _questions(state: ServerState) -> Iterator[RecordDict]:
     plan = RoundPlan(round=3, local_steps=16, probability=1 / 16, learning_rate=0.5, density=0.1, precision="bfloat16")
+    history = History(counted=2, recentred=1, digest=2**64 - 1)
     yield wire.pack_introduction_question()
-    yield wire.pack_order("train", wire.pack_state(state), plan, 2)
-    yield wire.pack_order("evaluate", wire.pack_state(state), plan, 0)
-    yield wire.pack_order("audit", wire.pack_state(state, torch.ones_like(state.model)), plan, 1)
-    yield wire.pack_recentring(wire.Recentring(number=1, counted=2, shift=state.model + 1, average=state.model))
+    yield wire.pack_order("train", wire.pack_state(state), plan, history)
+    yield wire.pack_order("evaluate", wire.pack_state(state), plan, History())
+    yield wire.pack_order("audit", wire.pack_state(state, torch.ones_like(state.model)), plan, history)
+    yield wire.pack_recentring(wire.Recentring(number=1, history=history, shift=state.model + 1, average=state.model))
     yield wire.pack_notice("the round goes on without you")
 
 

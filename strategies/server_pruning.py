@@ -11,6 +11,7 @@ what they sent unpruned, so the h_i no longer sum to zero and shift every later 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from common.rounds.state import RoundPlan, ServerState, Upload
 from common.vectors.sparsity import top_k
@@ -20,6 +21,8 @@ from strategies.proxskip import ProxSkip
 @dataclass(frozen=True, kw_only=True)
 class ServerPruning(ProxSkip):
     """The naive combination of acceleration and pruning."""
+
+    keeps_zero_sum: ClassVar[bool] = False
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the TopK of the mean."""

@@ -10,6 +10,7 @@ Meinhardt et al., "Sparse-ProxSkip", 2025, Section 3.3 and Appendix D. One symbo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -20,6 +21,8 @@ from strategies.sparse_proxskip import SparseProxSkip
 @dataclass(frozen=True, kw_only=True)
 class SparseProxSkipModified(SparseProxSkip):
     """What goes wrong when the control does not see what was sent."""
+
+    keeps_zero_sum: ClassVar[bool] = False
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor

@@ -14,13 +14,14 @@ from client.memory import MemoryFile
 from client.part import Part
 from client.round import ForgottenError, Participant, Station
 from client.shared_problem import SharedProblem
-from common.codec.payload import decode_upload
+from common.codec.payload import checksum_of, decode_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.learning.data import DataFolder
 from common.learning.task import Problem
 from common.messages.messages import Order, Recentring, Report
+from common.rounds.history import History
 from common.rounds.state import ServerState
 from common.storage.spool import Spool
 from tests.harness import small_data
@@ -38,8 +39,18 @@ def station(index: int, state: Path | None = None, of: int = 3) -> Station:
     )
 
 
-def order(experiment: Experiment, number: int, model: torch.Tensor, counted: int, **more: torch.Tensor) -> Order:
-    return Order(plan=experiment.plan(number), counted=counted, state=ServerState(model=model), **more)
+NEW = History()
+
+
+def order(
+    experiment: Experiment, number: int, model: torch.Tensor, history: History, average: torch.Tensor | None = None
+) -> Order:
+    return Order(plan=experiment.plan(number), history=history, state=ServerState(model=model), average=average)
+
+
+def counted(report: Report[bytes | Spool], before: History = NEW) -> History:
+    """What a server notes when it counts an upload."""
+    return before.after_round(report.round, checksum_of(report.upload))
 
 
 def same(one: Report[bytes | Spool], other: Report[bytes | Spool]) -> bool:
@@ -50,12 +61,13 @@ def same(one: Report[bytes | Spool], other: Report[bytes | Spool]) -> bool:
 def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
     experiment = load_experiment("digits", [*SETTINGS, f"algorithm.name={name}"])
     resident = Participant.join(experiment, station(0), "run")
-    state = resident.like
+    state, history = resident.like, NEW
     for number in (1, 2, 3):
         restarted = Participant.join(experiment, station(0, tmp_path), "run")
-        again = Order(plan=experiment.plan(number), counted=number - 1, state=state)
+        again = Order(plan=experiment.plan(number), history=history, state=state)
         expected = resident.train(again)
         assert same(restarted.train(again), expected)
+        history = counted(expected, history)
         uploaded = decode_upload(expected.upload, state).model.dense()
         state = ServerState(model=0.9 * uploaded, control=state.control)
 
@@ -63,19 +75,19 @@ def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -
 def test_asked_again_for_a_round_it_sends_the_same_without_training(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, station(1, tmp_path), "run")
-    first = client.train(order(experiment, 1, torch.zeros(650), 0))
-    assert same(client.train(order(experiment, 1, torch.ones(650), 0)), first)
+    first = client.train(order(experiment, 1, torch.zeros(650), NEW))
+    assert same(client.train(order(experiment, 1, torch.ones(650), NEW)), first)
     restarted = Participant.join(experiment, station(1, tmp_path), "run")
-    assert same(restarted.train(order(experiment, 1, torch.ones(650), 0)), first)
+    assert same(restarted.train(order(experiment, 1, torch.ones(650), NEW)), first)
 
 
 def test_a_round_says_what_its_phases_took_and_one_that_is_sent_again_nothing(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, station(1, tmp_path), "run")
-    first = client.train(order(experiment, 1, torch.zeros(650), 0))
+    first = client.train(order(experiment, 1, torch.zeros(650), NEW))
     assert list(first.seconds) == ["train", "encode", "save"]
     assert all(seconds > 0 for seconds in first.seconds.values())
-    assert client.train(order(experiment, 1, torch.zeros(650), 0)).seconds == {}
+    assert client.train(order(experiment, 1, torch.zeros(650), NEW)).seconds == {}
 
 
 def test_who_wants_to_know_hears_of_every_local_step() -> None:
@@ -83,7 +95,7 @@ def test_who_wants_to_know_hears_of_every_local_step() -> None:
     heard, deaf = (Participant.join(experiment, station(0), "run") for _ in range(2))
     steps: list[tuple[int, int]] = []
     heard.on_step = lambda done, of: steps.append((done, of))
-    second = order(experiment, 2, torch.zeros(650), 0)
+    second = order(experiment, 2, torch.zeros(650), NEW)
     assert same(heard.train(second), deaf.train(second))
     assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
@@ -141,7 +153,7 @@ def test_clients_that_share_a_problem_train_as_if_each_had_its_own(
     experiment = load_experiment(name, ["clients=3", "rounds=5", "schedule.period=8", *own])
 
     def trained(client: Participant) -> list[bytes | Spool]:
-        orders = [Order(plan=experiment.plan(number), counted=0, state=client.like) for number in (2, 3)]
+        orders = [Order(plan=experiment.plan(number), history=NEW, state=client.like) for number in (2, 3)]
         return [client.train(one).upload for one in orders]
 
     runs = [f"alone {index}" for index in range(3)], ["together"] * 3
@@ -159,13 +171,13 @@ def test_an_upload_made_with_another_control_than_is_counted_on_is_not_sent_agai
     experiment = load_experiment("digits", SETTINGS)
     model = torch.full((650,), 0.01)
     client = Participant.join(experiment, station(1, tmp_path), "run")
-    client.train(order(experiment, 1, torch.zeros(650), 0))
-    with_control = client.train(order(experiment, 2, model, 1))
-    assert same(client.train(order(experiment, 2, model, 1)), with_control)
-    afresh = client.train(order(experiment, 2, model, 0))  # it was given up in between
+    once = counted(client.train(order(experiment, 1, torch.zeros(650), NEW)))
+    with_control = client.train(order(experiment, 2, model, once))
+    assert same(client.train(order(experiment, 2, model, once)), with_control)
+    afresh = client.train(order(experiment, 2, model, NEW))  # it was given up in between
     assert not same(afresh, with_control)
-    with pytest.raises(ForgottenError, match="was counted in round 1"):
-        client.train(order(experiment, 2, model, 1))  # by a server that has forgotten that
+    with pytest.raises(ForgottenError, match="with round 1 as its last, but client-1 remembers nothing of it"):
+        client.train(order(experiment, 2, model, once))  # by a server that has forgotten that
 
 
 def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
@@ -175,39 +187,39 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
     client = Participant.join(experiment, replace(station(1, tmp_path), wait_for_disk=False), "run")
     synced: list[int] = []
     monkeypatch.setattr("common.storage.slots._sync", synced.append)
-    client.train(order(experiment, 1, torch.zeros(650), 0))
+    once = counted(client.train(order(experiment, 1, torch.zeros(650), NEW)))
     assert not synced
     average, shift = torch.full((650,), 0.01), torch.ones(650)
-    before = client.correction(order(experiment, 2, average, 1))
+    before = client.correction(order(experiment, 2, average, once))
     for _ in range(2):  # asked twice, it does it once
-        client.recentre(Recentring(number=1, counted=1, shift=shift, average=average))
+        client.recentre(Recentring(number=1, history=once, shift=shift, average=average))
     assert synced
-    assert client.correction(order(experiment, 2, average, 1)).equal(before - shift)
+    twice = once.after_recentring(1, shift)
+    assert client.correction(order(experiment, 2, average, twice)).equal(before - shift)
 
 
 def test_an_upload_that_was_not_counted_leaves_the_control_alone() -> None:
     experiment = load_experiment("digits", SETTINGS)
     model = torch.zeros(650)
     dropped, fresh = (Participant.join(experiment, station(2), "run") for _ in range(2))
-    dropped.train(order(experiment, 1, model, 0))
-    assert same(dropped.train(order(experiment, 2, model, 0)), fresh.train(order(experiment, 2, model, 0)))
+    dropped.train(order(experiment, 1, model, NEW))
+    assert same(dropped.train(order(experiment, 2, model, NEW)), fresh.train(order(experiment, 2, model, NEW)))
 
 
 def test_a_client_that_missed_rounds_settles_with_the_average_of_its_own() -> None:
     experiment = load_experiment("digits", SETTINGS)
     average, later = torch.full((650,), 0.01), torch.full((650,), 0.02)
     present, absent = (Participant.join(experiment, station(0), "run") for _ in range(2))
-    for client in (present, absent):
-        client.train(order(experiment, 1, torch.zeros(650), 0))
-    present.train(order(experiment, 2, average, 1))
-    expected = present.train(order(experiment, 3, later, 1))  # its round 2 was not counted
-    assert same(absent.train(order(experiment, 3, later, 1, average=average)), expected)
+    once, _ = (counted(client.train(order(experiment, 1, torch.zeros(650), NEW))) for client in (present, absent))
+    present.train(order(experiment, 2, average, once))
+    expected = present.train(order(experiment, 3, later, once))  # its round 2 was not counted
+    assert same(absent.train(order(experiment, 3, later, once, average=average)), expected)
 
 
 def test_a_memory_of_another_run_is_not_used(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     old = Participant.join(experiment, station(0, tmp_path), "old")
-    old.train(order(experiment, 1, torch.zeros(650), 0))
+    old.train(order(experiment, 1, torch.zeros(650), NEW))
     assert MemoryFile(tmp_path, "client-0", "old").load(old.like) is not None
     assert MemoryFile(tmp_path, "client-0", "new").load(old.like) is None
 

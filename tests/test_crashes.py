@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,8 @@ from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.content import payload_of
+from common.messages.flower import begin_run
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -33,12 +35,12 @@ from strategies.flower.membership import Membership
 from strategies.flower.terms import Terms
 from tests.harness.dying_client import AFTER_SAVING, MOMENTS
 from tests.harness.processes import children_of, client_process, deploy, lines_in, local, wait_until
+from tests.harness.small_disk import needs_root, small_disk
 from tests.harness.witness import Witness
 
 CLIENTS = 3
 ROUNDS = 9
 FILLER = "filler"
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk, for which it must be root")
 
 
 def experiment_of(rounds: int = ROUNDS) -> Experiment:
@@ -192,10 +194,47 @@ def test_a_server_that_is_killed_before_it_gets_anywhere_gives_up(tmp_path: Path
     finished = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert finished.returncode == 128 + signal.SIGKILL
     assert finished.stdout.count("it goes on from its journal") == 3
-    assert "killed 4 times without a round in between" in finished.stdout
+    assert "ended 4 times without a round in between; the last time it was killed (SIGKILL)" in finished.stdout
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [one["kind"] for one in events] == ["server killed"] * 4
-    assert "killed 4 times" in events[-1]["text"]
+    assert "ended 4 times" in events[-1]["text"]
+
+
+FAILING = """
+import sys
+from pathlib import Path
+from common.errors import UserError
+from common.program.start import run_program
+from server.deploy.guard import Guard
+
+def work():
+    guard = Guard()
+    guard.stand(print)
+    guard.announce(Path(sys.argv[1]))
+    attempts = Path(sys.argv[1], "attempts")
+    attempts.open("a").write("x")
+    if len(attempts.read_text()) < 3:
+        raise eval(sys.argv[2])
+
+run_program(work)
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts", "code"), [("OSError(5, 'broken')", 3, 0), ("UserError('mend it')", 1, 2)]
+)
+def test_a_server_that_fails_by_an_error_nobody_has_thought_of_goes_on(
+    error: str, attempts: int, code: int, tmp_path: Path
+) -> None:
+    """What the user can mend is no reason to try again."""
+    (tmp_path / "rounds.jsonl").touch()  # a run was begun
+    command = [sys.executable, "-c", FAILING, str(tmp_path), error]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert finished.returncode == code
+    assert len((tmp_path / "attempts").read_text()) == attempts
+    said = finished.stdout.count("the server failed by an unexpected error, which is told above; it goes on")
+    assert said == attempts - 1
+    assert finished.stderr.count("error: an unexpected OSError, which is a fault of this program") == attempts - 1
 
 
 def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,16 +244,6 @@ def test_two_processes_cannot_run_the_same_run(tmp_path: Path, monkeypatch: pyte
         pass
     with RunFolder(folder.path).locked():
         pass
-
-
-@contextmanager
-def small_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
-    folder.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)], check=True)
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 def fill(folder: Path) -> Path:
@@ -251,15 +280,19 @@ def test_evaluations_and_re_centrings_wait_for_room_for_their_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each of them packs a vector of its own, of 1.6 MB here, into such a file."""
+    begin_run()
     experiment = load_experiment("digits", ["algorithm.name=proxskip", "clients=1"])
     large = torch.randn(400_000, generator=torch.Generator().manual_seed(0))
-    ledger = Ledger(counted={"client-0": 1}, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
+    known = {"client-0": History(counted=1)}
+    ledger = Ledger(members=known, recentrings=1, shift=large, awaiting=frozenset({"client-0"}))
     monkeypatch.setattr("common.storage.disk.FIRST_RETRY_SECONDS", 0.01)
     with small_disk(tmp_path / "disk", 8192) as folder:
         monkeypatch.setattr("tempfile.tempdir", str(folder))
         disk = FullDisk(folder)
         downlink = Downlink(experiment, Checkpoint(round=1, state=ServerState(model=large)), disk.say)
-        members = Membership(experiment, Terms(), ledger, disk.say)
+        members = Membership(
+            experiment, Terms(), Checkpoint(round=1, state=downlink.now.state, ledger=ledger), disk.say
+        )
         members.roster.nodes["client-0"] = 1
         disk.fill()
         evaluations = downlink.evaluations(1, {"client-0": 1})

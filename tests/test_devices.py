@@ -26,6 +26,7 @@ from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.messages.messages import Order
+from common.rounds.history import History
 from common.rounds.state import ServerState
 from server.link.hub import Hub
 from strategies.hybrid import Hybrid
@@ -49,7 +50,7 @@ def uploaded(client: Participant, order: Order) -> torch.Tensor:
 
 def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> None:
     experiment = load_experiment("digits", [*SETTINGS, "algorithm.name=hybrid"])
-    order = Order(plan=experiment.plan(2), counted=0, state=ServerState(model=torch.zeros(650)))
+    order = Order(plan=experiment.plan(2), history=History(), state=ServerState(model=torch.zeros(650)))
     uploads = {density: uploaded(participant("hybrid", density), order) for density in (0.15, 0.9, None)}
     assert all(int(one.count_nonzero()) <= 65 for one in uploads.values())
     assert not uploads[0.15].equal(uploads[0.9])

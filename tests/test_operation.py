@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
@@ -13,16 +14,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import typer
 
 from client.__main__ import app as client_app
 from common.errors import UserError
 from common.experiment.files import load_experiment
 from common.say import Event
 from server.__main__ import app as server_app
+from server.commands.local import local
+from server.commands.options import TERMS, with_terms
+from server.commands.run import run
 from server.deploy.local_clients import leaving, local_clients
 from server.link.hub import Hub
 from server.runs import run_folder
 from server.runs.run_folder import RunFolder
+from strategies.flower.terms import Terms
 from tests.harness.namespaces import needs_namespaces, network
 from tests.harness.processes import alive, client_process, descendants_of, free_port, wait_until
 
@@ -41,6 +47,9 @@ RUN = ("run", "digits", "--clients", "2", "--insecure")
         (("keys", "add", "client-0", "--keys", "/nowhere"), "keys init /nowhere --host"),
         (("keys", "init", "/nowhere", "--host", "host:9092"), "without a port"),
         (("report", "/nowhere"), "not a run's folder"),
+        ((*RUN, "--evict-after", "10 minutes"), "such as 5, or a time, such as 90s"),
+        (("local", "digits", "--evict-after", "0"), "such as 5, or a time, such as 90s"),
+        (("local", "digits", "--evict-after", "m"), "such as 5, or a time, such as 90s"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(arguments: tuple[str, ...], reason: str) -> None:
@@ -75,6 +84,29 @@ def test_a_run_is_refused_in_order_and_a_folder_without_a_run_goes_again(
 def assert_refused(reason: str, *arguments: str) -> None:
     with pytest.raises(UserError, match=reason):
         server_app(arguments, standalone_mode=False)
+
+
+@pytest.mark.parametrize(
+    ("given", "terms"),
+    [
+        ((), Terms()),
+        (("--evict-after", "10"), Terms(evict_after_rounds=10)),
+        (("--evict-after", "10m", "--minimum-clients", "2"), Terms(evict_after_seconds=600.0, minimum_clients=2)),
+        (("--audit-every", "3", "--deadline-seconds", "9"), Terms(audit_every_rounds=3, deadline_seconds=9.0)),
+    ],
+)
+def test_run_and_local_take_the_same_terms(given: tuple[str, ...], terms: Terms) -> None:
+    taken: list[Terms] = []
+
+    @with_terms
+    def command(experiment: str, *, terms: Terms) -> None:
+        taken.append(terms)
+
+    program = typer.Typer()
+    program.command()(command)
+    program(["digits", *given], standalone_mode=False)
+    assert taken == [terms]
+    assert all(TERMS.keys() <= inspect.signature(one).parameters.keys() for one in (run, local))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -269,6 +269,8 @@ class CountingGrid(LoopbackGrid, PromptGrid):
 
     def client_name(self, node_id: int) -> str:
         return f"client-{node_id - 1}"
+
+    def know(self, identities: Mapping[str, str]) -> None: ...
 
     def carried(self, message_id: str) -> Carried:
         return Carried(1000, 10, {"upload": 0.5})

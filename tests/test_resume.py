@@ -21,6 +21,7 @@ from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.rounds.algorithm import Algorithm
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -133,7 +134,8 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     journal = Journal(tmp_path, experiment_of())
     assert journal.read() is None
     old, new = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
-    ledger = Ledger(counted={"a": 5, "b": 3}, averages={3: old, 5: new})
+    members = {"a": History(counted=5, digest=2**64 - 1), "b": History(counted=3, recentred=1, digest=7)}
+    ledger = Ledger(members=members, averages={3: old, 5: new})
     ledger = replace(ledger, off_centre=True, recentrings=2, shift=old + 1, awaiting=frozenset({"b"}))
     rounded_off = Remainder.of(torch.tensor([1e-9, -2e-9]))
     checkpoint = Checkpoint(round=5, state=ServerState(model=new), ledger=ledger, bits_up=1.5, rounded_off=rounded_off)
@@ -146,7 +148,7 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     assert back.checkpoint.rounded_off is not None
     assert back.checkpoint.rounded_off.tensor().equal(rounded_off.tensor())
     found = back.checkpoint.ledger
-    assert found.counted == {"a": 5, "b": 3}
+    assert found.members == members
     assert found.averages.keys() == {3, 5}
     assert found.averages[3].equal(old)
     assert found.averages[5].equal(new)

@@ -17,11 +17,13 @@ from common.learning.task import Measured
 from common.messages import messages as wire
 from common.messages import messages_pb2, stream
 from common.messages.content import arrays_of, content_of, head_of
+from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
 from common.vectors.entries import Entries
 
 PLAN = RoundPlan(round=3, local_steps=4, probability=0.25, learning_rate=0.1, density=0.5, precision="float32")
+HISTORY = History(counted=2, recentred=1, digest=2**64 - 1)
 STATE = ServerState(model=torch.tensor([0.0, -1.5, 0.0, 3.0]))
 BATCH_NORM = ServerState(model=STATE.model, control=torch.tensor([1.0, 0.0, 0.0, 0.0]), buffers=torch.ones(2))
 
@@ -29,8 +31,8 @@ BATCH_NORM = ServerState(model=STATE.model, control=torch.tensor([1.0, 0.0, 0.0,
 @pytest.mark.parametrize("state", [STATE, BATCH_NORM])
 @pytest.mark.parametrize("average", [None, torch.tensor([0.0, 7.0, 0.0, 0.0])])
 def test_an_order_comes_back(state: ServerState, average: torch.Tensor | None) -> None:
-    order = wire.unpack_order(wire.pack_order("train", wire.pack_state(state, average), PLAN, counted=2), like=state)
-    assert (order.plan, order.counted) == (PLAN, 2)
+    order = wire.unpack_order(wire.pack_order("train", wire.pack_state(state, average), PLAN, HISTORY), like=state)
+    assert (order.plan, order.history) == (PLAN, HISTORY)
     assert order.state.model.equal(state.model)
     assert (order.average is None) == (average is None)
     if state.control is not None and order.state.control is not None:
@@ -76,10 +78,10 @@ def test_a_run_comes_back_with_the_same_experiment() -> None:
         (RecordDict(), "without a head"),
         (RecordDict({"proxskip": ConfigRecord({"round": 1})}), "without a head"),
         (content_of(b"\x12\x00"), "a plan with round = 0"),
-        (wire.pack_order("train", arrays_of(b""), PLAN, 0), "the length of"),
-        (wire.pack_order("train", ArrayRecord(), PLAN, 0), "without a payload"),
-        (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, 0), "control"),
-        (wire.pack_order("train", wire.pack_state(ServerState(model=torch.ones(9))), PLAN, 0), "model"),
+        (wire.pack_order("train", arrays_of(b""), PLAN, History()), "the length of"),
+        (wire.pack_order("train", ArrayRecord(), PLAN, History()), "without a payload"),
+        (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, History()), "control"),
+        (wire.pack_order("train", wire.pack_state(ServerState(model=torch.ones(9))), PLAN, History()), "model"),
     ],
 )
 def test_a_wrong_order_is_refused_with_a_reason(content: RecordDict, reason: str) -> None:
@@ -105,9 +107,9 @@ def test_a_large_payload_goes_in_pieces_and_on_from_where_it_was_cut(monkeypatch
         incoming.add(b"x")
 
 
-def test_a_plan_takes_some_forty_bytes_on_the_wire() -> None:
-    content = wire.pack_order("train", wire.pack_state(STATE), PLAN, counted=2)
-    assert len(head_of(content)) <= 45
+def test_an_order_takes_some_sixty_bytes_on_the_wire() -> None:
+    content = wire.pack_order("train", wire.pack_state(STATE), PLAN, HISTORY)
+    assert len(head_of(content)) <= 60
 
 
 def test_bytes_that_are_no_message_are_refused() -> None:

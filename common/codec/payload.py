@@ -20,6 +20,7 @@ from common.rounds.state import Precision, ReceivedUpload, ServerState, Upload
 from common.storage.spool import PIECE_BYTES, Spool, spooled
 from common.vectors.entries import Blocks, Entries
 
+CHECKSUM_BYTES = 4
 VECTORS = ("model", "control", "buffers", "average")
 
 
@@ -48,7 +49,15 @@ def decode_upload(data: Bytes, like: ServerState, most_values: int | None = None
     """
     model, control, buffers, _ = _unpack(data, like, most_values)
     assert model is not None
-    return ReceivedUpload(model=model, control_change=control, buffers=buffers)
+    return ReceivedUpload(model=model, control_change=control, buffers=buffers, checksum=checksum_of(data))
+
+
+def checksum_of(upload: Bytes) -> int:
+    """Return the checksum that an upload's model ends with: it tells uploads apart, and costs nothing."""
+    reader = Reader(upload)
+    lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
+    end = len(upload) - sum(lengths[1:])
+    return int.from_bytes(upload[end - CHECKSUM_BYTES : end], "little")
 
 
 def largest_bytes(like: ServerState) -> int:

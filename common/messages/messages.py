@@ -19,6 +19,7 @@ from common.learning.task import Measured
 from common.messages import messages_pb2 as proto
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.ranges import LARGEST, SMALLEST, Range
+from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.schedule import MOST_LOCAL_STEPS
 from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
@@ -59,7 +60,7 @@ class Order:
     """What goes down to a client for one round."""
 
     plan: RoundPlan
-    counted: int  # the last round in which this client's upload was counted; 0 = never
+    history: History  # of the control that the server counts on; of a client that is new to it, nothing
     state: ServerState
     average: Tensor | None = None  # of the counted round, where it is not the state's model
 
@@ -69,7 +70,7 @@ class Recentring:
     """What a member has to take from its control variate, once, as another has gone with its own."""
 
     number: int
-    counted: int  # the last round in which this client's upload was counted
+    history: History  # of the control from which it is to be taken
     shift: Tensor
     average: Tensor | None  # of the counted round
 
@@ -152,7 +153,7 @@ def unpack_state(data: bytes | Spool, like: ServerState) -> tuple[ServerState, T
 
 
 def pack_order(
-    asked: Literal["train", "evaluate", "audit"], arrays: ArrayRecord, plan: RoundPlan, counted: int
+    asked: Literal["train", "evaluate", "audit"], arrays: ArrayRecord, plan: RoundPlan, history: History
 ) -> RecordDict:
     """Write a round's order around the packed state, which all clients share."""
     order = proto.Order(
@@ -164,7 +165,7 @@ def pack_order(
             density=plan.density,
             precision=plan.precision.upper(),
         ),
-        counted=counted,
+        history=_packed_history(history),
     )
     return content_of(proto.Question(**{asked: order}).SerializeToString(), arrays)
 
@@ -193,7 +194,7 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
             density=plan.density,
             precision=precision,
         ),
-        counted=order.counted,
+        history=_history(order.history),
         state=state,
         average=average,
     )
@@ -282,7 +283,8 @@ def unpack_control(content: RecordDict, like: ServerState) -> Tensor:
 
 def pack_recentring(recentring: Recentring) -> RecordDict:
     """Write what is to be taken from a control variate."""
-    question = proto.Question(recentre=proto.Recentring(number=recentring.number, counted=recentring.counted))
+    told = proto.Recentring(number=recentring.number, history=_packed_history(recentring.history))
+    question = proto.Question(recentre=told)
     return content_of(question.SerializeToString(), pack_state(ServerState(model=recentring.shift), recentring.average))
 
 
@@ -292,7 +294,8 @@ def unpack_recentring(content: RecordDict, like: ServerState) -> Recentring:
     if not recentre.number:
         raise MessageError("a re-centring without its number")
     vectors, average = unpack_state(payload_of(content), ServerState(model=like.model))
-    return Recentring(number=recentre.number, counted=recentre.counted, shift=vectors.model, average=average)
+    history = _history(recentre.history)
+    return Recentring(number=recentre.number, history=history, shift=vectors.model, average=average)
 
 
 def pack_evaluation(evaluation: Evaluation) -> RecordDict:
@@ -311,6 +314,14 @@ def unpack_evaluation(content: RecordDict) -> Evaluation:
     if told.examples >= MOST_EXAMPLES:
         raise MessageError(f"an evaluation of {told.examples} examples")
     return Evaluation(loss=told.loss, held_out=Measured(told.examples, dict(told.means)))
+
+
+def _packed_history(history: History) -> proto.History:
+    return proto.History(counted=history.counted, recentred=history.recentred, digest=history.digest)
+
+
+def _history(told: proto.History) -> History:
+    return History(counted=told.counted, recentred=told.recentred, digest=told.digest)
 
 
 def _question(content: RecordDict) -> proto.Question:

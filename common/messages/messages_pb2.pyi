@@ -212,12 +212,22 @@ class Introduction(_message.Message):
     def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("plan", "counted")
+    __slots__ = ("plan", "history")
     PLAN_FIELD_NUMBER: _ClassVar[int]
-    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
+    history: History
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ...) -> None: ...
+
+class History(_message.Message):
+    __slots__ = ("counted", "recentred", "digest")
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    RECENTRED_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     counted: int
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., counted: _Optional[int] = ...) -> None: ...
+    recentred: int
+    digest: int
+    def __init__(self, counted: _Optional[int] = ..., recentred: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision")
@@ -242,12 +252,12 @@ class Plan(_message.Message):
     def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ...) -> None: ...
 
 class Recentring(_message.Message):
-    __slots__ = ("number", "counted")
+    __slots__ = ("number", "history")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
-    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
     number: int
-    counted: int
-    def __init__(self, number: _Optional[int] = ..., counted: _Optional[int] = ...) -> None: ...
+    history: History
+    def __init__(self, number: _Optional[int] = ..., history: _Optional[_Union[History, _Mapping]] = ...) -> None: ...
 
 class Notice(_message.Message):
     __slots__ = ("text",)

@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from common.errors import UserError
 from common.experiment.plain_yaml import read_yaml
 from common.program.identity import UNREADABLE, checked_name, load_private_key, name_in, private_pem
+from common.storage.replace import read_small_file
 
 _IN_ALL = ("server", "client", "authority")  # in bundles of older versions too
 
@@ -65,7 +66,7 @@ class Bundle:
 def _parts(path: Path) -> dict[str, str]:
     """Return what is in a file, if it looks like a bundle."""
     try:
-        found = read_yaml(path.read_text(encoding="utf-8"), str(path))
+        found = read_yaml(read_small_file(path).decode(), str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"cannot read the join bundle {path}: {error}") from None
     except UserError:
@@ -97,7 +98,7 @@ def _certified_key(pem: str, path: Path, client: str | None = None) -> Certifica
 
 def _read_key(path: Path, bundle: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_small_file(path)
     except OSError as error:
         raise UserError(
             f"{bundle} is without a private key, and {path} cannot be read ({error.strerror}): say with --key FILE "

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from common.errors import UserError
+from common.say import LONGEST_NAME, one_line
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a certificate has no room for a longer one
 CURVES = ("secp256r1", "secp384r1")  # gRPC's TLS takes no other, P-521 neither
@@ -29,7 +30,8 @@ UNREADABLE = (KeyError, TypeError, ValueError, UnsupportedAlgorithm, x509.Invali
 def checked_name(name: str) -> str:
     """Return the name of a client, if it can be one: of files, and in certificates."""
     if not NAME.fullmatch(name):
-        raise UserError(f"{name!r} is no name for a client: letters, digits and . _ - (at most 64)")
+        given = one_line(name, LONGEST_NAME)
+        raise UserError(f"{given!r} is no name for a client: letters, digits and . _ - (at most 64)")
     return name
 
 

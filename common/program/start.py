@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +13,26 @@ import typer
 from common.errors import UserError
 from common.messages.flower import APP_VERSION, quiet_flower
 from common.program.malloc import keep_freed_memory
+from common.say import one_line
+
+LONGEST_ERROR = 2_000  # characters
+
+UNEXPECTED = getattr(os, "EX_SOFTWARE", 70)  # the exit code after an error that nobody has thought of
 
 
 def run_program(app: Callable[[], object]) -> None:
-    """Run a program; an error that the user can mend is one line and exit code 2."""
+    """Run a program; an error that the user can mend is one line and exit code 2, any other says all it can for us."""
     quiet_flower()
     keep_freed_memory()
     try:
         app()
     except UserError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {one_line(str(error), LONGEST_ERROR)}\n")  # which may be a peer's words
         sys.exit(2)
+    except Exception as error:
+        traceback.print_exc()
+        sys.stderr.write(f"error: an unexpected {type(error).__name__}, which is a fault of this program: {error}\n")
+        sys.exit(UNEXPECTED)
 
 
 def version_option(program: str) -> Any:  # noqa: ANN401 - as typer declares its options

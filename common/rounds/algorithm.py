@@ -50,6 +50,7 @@ class Algorithm(ABC):
     default_schedule: ClassVar[ScheduleKind]
     has_control: ClassVar[bool] = False
     closes_with_average: ClassVar[bool] = False  # its controls: what rounding takes from a mean then counts
+    keeps_zero_sum: ClassVar[bool] = True  # of its controls, where it has any; some methods show what is without that
     uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
     is_dense: ClassVar[bool]
 
@@ -81,7 +82,7 @@ class Algorithm(ABC):
         if memory.pending is None:
             return memory
         closed = self.closed_control(memory, memory.pending, average)
-        return replace(memory, control=closed, settled=memory.pending.plan.round, pending=None)
+        return replace(memory, control=closed, pending=None)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
         """Return the control as a counted round leaves it."""

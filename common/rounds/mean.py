@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.errors import DecodeError
+from common.rounds.outliers import Change
 from common.rounds.state import ReceivedUpload, Upload
 from common.vectors.entries import Places
 from common.vectors.exact_sum import ExactSum
@@ -69,16 +70,17 @@ class RunningMean:
         self._dtype: type[np.floating[Any]] = np.float32
         self._sums: dict[str, ExactSum] = {}
 
-    def add(self, upload: Upload | ReceivedUpload) -> int:
+    def add(self, upload: Upload | ReceivedUpload, change: Change | None = None) -> int:
         """Count the upload of one client, or of a batch of clients (rows); return its values as the paper counts.
 
-        What cannot be read to its end, or is larger than it may be (DecodeError), leaves the sum as it was.
+        What cannot be read to its end, or is larger than it may be (DecodeError), leaves the sum as it was. `change`
+        sees all of a received one, which may be read only once.
         """
         if isinstance(upload, Upload):
             values = {name: self._add_rows(name, vector) for name, vector in _vectors(upload).items()}
             self.clients += upload.model.shape[0] if upload.model.dim() > 1 else 1
         else:
-            values = self._add_blocks(upload)
+            values = self._add_blocks(upload, change)
             self.clients += 1
         self.model_values += values["model"]
         return values["model"] + values.get("control_change", 0)
@@ -102,7 +104,7 @@ class RunningMean:
         total.add(rows) if rows.ndim == 1 else total.add_rows(rows)
         return int(np.count_nonzero(rows))
 
-    def _add_blocks(self, upload: ReceivedUpload) -> Counter[str]:
+    def _add_blocks(self, upload: ReceivedUpload, change: Change | None) -> Counter[str]:
         """Add to all sums, or to none, and return how many values of each vector were not zero."""
         for name, vector in _vectors(upload).items():
             self._sum(name, vector.size).begin()
@@ -114,6 +116,8 @@ class RunningMean:
                     squares += float(np.square(block, dtype=np.float64).sum())
                     if squares > self._largest_norm**2:
                         raise DecodeError(f"a model whose norm is beyond {self._largest_norm:g}")
+                if change is not None:
+                    change.see(name, where, block)
                 self._sums[name].add_block(where, block)
                 values[name] += int(np.count_nonzero(block))
                 done += 1

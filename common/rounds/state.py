@@ -5,11 +5,12 @@ A model is one flat float32 vector (last dimension d). Any leading dimensions ar
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from torch import Tensor
 
+from common.rounds.history import History
 from common.storage.spool import Spool
 from common.vectors.entries import Blocks, Entries
 
@@ -53,6 +54,7 @@ class ReceivedUpload:
     model: Entries | Blocks
     control_change: Entries | Blocks | None = None
     buffers: Entries | Blocks | None = None
+    checksum: int = 0  # of the model, as it came
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,6 +72,5 @@ class ClientMemory:
     """What a client keeps from round to round and shows to nobody."""
 
     control: Tensor | None = None  # h_i
-    settled: int = 0  # the last round that was counted and is closed in the control; 0 = none yet
-    recentred: int = 0  # how often the mean of all controls was taken from this one
+    history: History = field(default_factory=History)  # of the control
     pending: Pending | None = None

@@ -1,1 +1,1 @@
-"""Files: tensors that survive a crash, payloads that are not in memory, small files and secrets, full disks."""
+"""Files: tensors that survive a crash, payloads that are not in memory, small files and secrets, locks, full disks."""

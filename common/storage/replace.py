@@ -1,11 +1,23 @@
-"""Small files that are replaced at once; secret ones are for their owner alone."""
+"""Small files, read whole and replaced at once; secret ones are for their owner alone."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
-from common.storage.disk import writing
+from common.storage.disk import sync, writing
+
+LARGEST_BYTES = 1 << 20
+
+
+def read_small_file(path: Path) -> bytes:
+    """Return what is in a file; of one that is too long, or a device without an end, an OSError."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST_BYTES + 1)
+    if len(content) > LARGEST_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
 
 
 def replace_file(path: Path, content: bytes, *, secret: bool = False) -> None:
@@ -17,4 +29,5 @@ def replace_file(path: Path, content: bytes, *, secret: bool = False) -> None:
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o666)
         with open(descriptor, "wb") as file:  # noqa: PTH123
             file.write(content)
+        sync(draft)  # else a failure of the power may leave a name without content
         draft.replace(path)

@@ -144,7 +144,7 @@ def _opened(file: Path) -> int:
     try:
         return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
     except FileNotFoundError:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 

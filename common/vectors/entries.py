@@ -30,6 +30,18 @@ class Entries:
             here = slice(start, start + BLOCK)
             yield here if self.places is None else self.places[here], self.values[here]
 
+    def parts(self, width: int) -> Iterator[NDArray[np.float32]]:
+        """Yield all of the vector, zeros included, in parts of a width."""
+        for start in range(0, self.size, width):
+            end = min(start + width, self.size)
+            if self.places is None:
+                yield self.values[start:end]
+                continue
+            part = np.zeros(end - start, np.float32)
+            first, last = np.searchsorted(self.places, (start, end))
+            part[self.places[first:last] - start] = self.values[first:last]
+            yield part
+
     def dense(self) -> Tensor:
         """Return the vector; where all entries are given, it shares their memory."""
         if self.places is None:
@@ -52,6 +64,17 @@ class Blocks:
         for values in self.read():
             yield slice(start, start + values.size), values
             start += values.size
+
+    def parts(self, width: int) -> Iterator[NDArray[np.float32]]:
+        """Yield the vector in parts of a width."""
+        waiting = np.empty(0, np.float32)
+        for values in self.read():
+            waiting = np.concatenate((waiting, values))
+            while waiting.size >= width:
+                yield waiting[:width]
+                waiting = waiting[width:]
+        if waiting.size:
+            yield waiting
 
     def entries(self) -> Entries:
         """Return the vector in memory."""

@@ -11,16 +11,17 @@ from server.commands.which_run import WhichRun
 from strategies.flower.terms import Terms
 
 
+@options.with_terms
 def local(
     context: typer.Context,
     experiment: options.ExperimentOrResume = None,
     clients: options.Clients = None,
-    evaluate_on_clients: options.EvaluateOnClients = Terms.evaluate_on_clients,
-    audit_every: options.AuditEvery = Terms.audit_every_rounds,
     settings: options.Settings = None,
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    *,
+    terms: Terms,
 ) -> None:
     """Run a whole federation on this machine: the server, and a process for every client, over gRPC.
 
@@ -30,7 +31,6 @@ def local(
     terminal = Terminal()
     all_settings = options.with_clients(settings, clients)
     which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
-    terms = Terms(evaluate_on_clients=evaluate_on_clients, audit_every_rounds=audit_every)
     terminal.say(f"preparing to run {which} on this machine")
     guard = guarded(context, terminal.say)
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from common.errors import UserError
 from common.learning.data import ENVIRONMENT_VARIABLE
+from strategies.flower.terms import Terms
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
 ExperimentOrResume = Annotated[
@@ -45,15 +50,23 @@ Insecure = Annotated[bool, typer.Option("--insecure", help="no TLS, no keys; on 
 TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
 ]
-MinimumClients = Annotated[int | None, typer.Option(min=1, help="a round needs so many; all by default")]
+MinimumClients = Annotated[
+    int | None, typer.Option(min=1, help="a round needs so many; all but who is refused by default")
+]
 DeadlineSeconds = Annotated[
     float | None, typer.Option(min=0.1, help="a round waits no longer than this; an hour by default")
 ]
 EvictAfter = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="ROUNDS", help="give up a client that was away for so long; never by default"),
+    str | None,
+    typer.Option(
+        metavar="ROUNDS|TIME",
+        help="give up a client that was away for so long, such as 5, 90s, 10m, 2h; never by default",
+    ),
 ]
 LargestNorm = Annotated[float, typer.Option(min=0.0, help="refuse an upload whose model has a larger norm")]
+Robust = Annotated[
+    int, typer.Option(min=0, metavar="CLIENTS", help="so many may lie: leave out those unlike the others, each round")
+]
 EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="ask clients for their loss each round")]
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
@@ -88,6 +101,52 @@ ClientNames = Annotated[list[str], typer.Argument(metavar="CLIENT_NAME...")]
 Requests = Annotated[
     list[Path], typer.Argument(metavar="NAME.csr...", help="what `proxskip-client keys request NAME` made")
 ]
+
+# What `run` and `local` have in common: one option for each of the Terms but --evict-after, which may be one of two.
+TERMS: dict[str, tuple[Any, Any]] = {
+    "minimum_clients": (MinimumClients, Terms.minimum_clients),
+    "deadline_seconds": (DeadlineSeconds, Terms.deadline_seconds),
+    "evict_after": (EvictAfter, None),
+    "largest_norm": (LargestNorm, Terms.largest_norm),
+    "robust": (Robust, Terms.robust),
+    "evaluate_on_clients": (EvaluateOnClients, Terms.evaluate_on_clients),
+    "audit_every": (AuditEvery, Terms.audit_every_rounds),
+}
+SECONDS = {"s": 1, "m": 60, "h": 3600}
+
+
+def with_terms(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of TERMS in place of its parameter `terms`."""
+    signature = inspect.signature(command, eval_str=True)
+    own = [one for name, one in signature.parameters.items() if name != "terms"]
+    keyword = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, keyword, default=value, annotation=kind) for name, (kind, value) in TERMS.items()]
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:  # noqa: ANN401 - as typer gives them
+        terms = _terms(**{name: given.pop(name) for name in TERMS})
+        command(**given, terms=terms)
+
+    parameters = [*(one.replace(kind=keyword) for one in own), *added]
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+    return with_options
+
+
+def _terms(*, evict_after: str | None, audit_every: int | None, **others: Any) -> Terms:  # noqa: ANN401 - of Terms
+    return Terms(audit_every_rounds=audit_every, **_absence(evict_after), **others)
+
+
+def _absence(text: str | None) -> dict[str, Any]:
+    """Return after which absence a client is given up: so many rounds, or so much time."""
+    if text is None:
+        return {}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in SECONDS else (text, "")
+    if not number.isdecimal() or not int(number):
+        raise UserError(
+            f"--evict-after {text}: expected a number of rounds, such as 5, or a time, such as 90s, 10m or 2h"
+        )
+    return {"evict_after_seconds": float(int(number) * SECONDS[unit])} if unit else {"evict_after_rounds": int(number)}
 
 
 def with_clients(settings: list[str] | None, clients: int | None) -> list[str]:

@@ -20,6 +20,7 @@ from strategies.flower.terms import Terms
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
+@options.with_terms
 def run(
     context: typer.Context,
     experiment: options.ExperimentOrResume = None,
@@ -28,17 +29,13 @@ def run(
     clients: options.Clients = None,
     insecure: options.Insecure = False,
     trust_network: options.TrustNetwork = False,
-    minimum_clients: options.MinimumClients = Terms.minimum_clients,
-    deadline_seconds: options.DeadlineSeconds = Terms.deadline_seconds,
-    evict_after: options.EvictAfter = Terms.evict_after_rounds,
-    largest_norm: options.LargestNorm = Terms.largest_norm,
-    evaluate_on_clients: options.EvaluateOnClients = Terms.evaluate_on_clients,
-    audit_every: options.AuditEvery = Terms.audit_every_rounds,
     settings: options.Settings = None,
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
     go_on: options.GoOn = False,
+    *,
+    terms: Terms,
 ) -> None:
     """Wait for the clients of an experiment, run it with them, and write the results.
 
@@ -51,14 +48,6 @@ def run(
     all_settings = options.with_clients(settings, clients)
     which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
     address, opened = _door(keys, listen, insecure, trust_network)
-    terms = Terms(
-        minimum_clients=minimum_clients,
-        deadline_seconds=deadline_seconds,
-        evict_after_rounds=evict_after,
-        largest_norm=largest_norm,
-        evaluate_on_clients=evaluate_on_clients,
-        audit_every_rounds=audit_every,
-    )
     terminal.say(f"preparing to run {which}")
     if opened is None:
         terminal.say("warning: --insecure: whoever can reach this port can join, and read and change everything")

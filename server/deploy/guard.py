@@ -1,7 +1,8 @@
-"""A server that comes back: the process that does the work may be killed, and is started again from its journal.
+"""A server that comes back: the process that does the work may be killed, or fail, and is started again.
 
 The program is two processes. The one that was started only waits for the other, which does everything; where that is
-killed, by the system for want of memory say, a new one goes on with the run. Each ends when the other does.
+killed, by the system for want of memory say, or ends by an error that nobody has thought of, a new one goes on with the
+run from its journal. What the user can mend is no reason to try again. Each ends when the other does.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from common.program.start import UNEXPECTED
 from common.say import Event, Say
 from server.runs.events import EventLog
 from server.runs.run_folder import ROUNDS, RunFolder
@@ -43,18 +45,18 @@ class Guard:
             code = self._watch_child()
             if code is None:
                 return
-            if code >= 0 or self.interrupted is None or -code in ON_PURPOSE:
-                sys.exit(code if code >= 0 else 128 - code)
+            if self.interrupted is None or not _may_help_to_try_again(code):
+                sys.exit(_exit_code(code))
             before, size = size, _size(self.interrupted / ROUNDS)
             deaths = 1 if size > before else deaths + 1
-            reason = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            kind = "server failed" if code == UNEXPECTED else "server killed"
             log = EventLog(RunFolder(self.interrupted), say)
             if deaths > MOST_DEATHS:
-                often = f"{deaths} times without a round in between (by {reason}, the last time)"
-                log.say(Event(f"the server was killed {often}", kind="server killed"))
-                sys.exit(128 - code)
+                often = f"{deaths} times without a round in between; the last time it {_what_happened(code)}"
+                log.say(Event(f"the server gave up: it ended {often}", kind=kind))
+                sys.exit(_exit_code(code))
             what_now = f"it goes on from its journal in {self.interrupted}"
-            log.say(Event(f"the server was killed ({reason}); {what_now}", kind="server killed"))
+            log.say(Event(f"the server {_what_happened(code)}; {what_now}", kind=kind))
 
     def _watch_child(self) -> int | None:
         """Return None in a new child, and in the parent how it ended: an exit code, or a signal less than zero."""
@@ -86,6 +88,21 @@ class Guard:
         with os.fdopen(from_child) as announcements:
             for line in announcements:
                 self.interrupted = Path(line.rstrip("\n"))
+
+
+def _may_help_to_try_again(code: int) -> bool:
+    """Say so of a signal that nobody has sent on purpose, and of an error that nobody has thought of."""
+    return code == UNEXPECTED or (code < 0 and -code not in ON_PURPOSE)
+
+
+def _exit_code(code: int) -> int:
+    return code if code >= 0 else 128 - code
+
+
+def _what_happened(code: int) -> str:
+    if code == UNEXPECTED:
+        return "failed by an unexpected error, which is told above"
+    return f"was killed ({signal.Signals(-code).name if -code in set(signal.Signals) else f'signal {-code}'})"
 
 
 def _pass_on(child: int, number: int) -> None:

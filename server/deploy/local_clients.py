@@ -91,7 +91,7 @@ def local_clients(
     The folder takes their logs, and their memory, with which they go on when the run does. When fewer than `needed`
     are left, this ends with what the last of them said.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what clients remember is for nobody else
     watch = _Watch(len(arguments), needed, say)
     before = signal.signal(ALARM, signal.default_int_handler)
     try:

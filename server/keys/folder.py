@@ -28,7 +28,7 @@ from common.errors import UserError
 from common.program.bundle import Bundle
 from common.program.identity import UNREADABLE, checked_name, load_private_key, new_key, private_pem, public_line
 from common.storage.disk import writing
-from common.storage.replace import replace_file
+from common.storage.replace import read_small_file, replace_file
 from server.keys.certificates import Authority, Certificates, alternative_name
 from server.keys.request import Request
 
@@ -219,6 +219,6 @@ def _load_public(path: Path) -> ec.EllipticCurvePublicKey:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_small_file(path)
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -88,6 +89,7 @@ class Desk:
         self._carried_beside = Bytes()
         self._node_ids = itertools.count(1)
         self.largest_reply_bytes = LARGEST_REPLY_BYTES
+        self.identities: Mapping[str, str] = {}  # by name: of those whom a run knows
 
     def seat_of(self, name: str) -> Seat | None:
         """Return the seat of a client that is here, or will soon be back."""

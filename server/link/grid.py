@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flwr.app import Error, Message
 
@@ -81,6 +81,10 @@ class LinkGrid(Desk, PromptGrid):
         """Return the name that the client behind a node may use."""
         seat = self._seats.get(node_id)
         return "" if seat is None else seat.name
+
+    def know(self, identities: Mapping[str, str]) -> None:
+        """Let whoever has a client's identity, by its name, take the place of another who came before it."""
+        self.identities = identities
 
     def carried(self, message_id: str) -> Carried:
         """Return what streams carried for a message and its reply so far, and how long that took."""

@@ -120,7 +120,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         stream = LinkStream(context, self._desk, hello.held)
         seat, before = self._desk.sit_down(hello.name, hello.identity, stream)
         if isinstance(before, LinkStream):
-            before.end(Refused(reason="another process with the identity of this one has taken its place", final=True))
+            before.end(Refused(reason=f"another process that is {hello.name} has taken its place", final=True))
         if before is not None or seat.lost:
             self._say_of(f"back {seat.name}", f"{seat.name} is back, by a new stream", seat.name, kind="back")
         stream.say(self._news)
@@ -156,7 +156,8 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         seat = self._desk.seat_of(name)
         if seat is None and self._desk.seats() >= MOST_CLIENTS:
             raise BusyError(f"there are {MOST_CLIENTS} clients already")
-        if seat is not None and seat.stream is not None and seat.identity != hello.identity:
+        is_known = self._desk.identities.get(name) == hello.identity  # by the run: another came before it
+        if seat is not None and seat.stream is not None and seat.identity != hello.identity and not is_known:
             raise BusyError(f"another client is called {name} already; end that one, or choose another name")
 
     def _has_place(self, peer: str, context: grpc.aio.ServicerContext) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from common.errors import UserError
 from common.experiment.experiment import Experiment
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -24,6 +25,7 @@ from common.storage.durable import read_durable, write_durably
 from common.vectors.remainder import Remainder
 
 FILE = "journal.safetensors"
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +59,12 @@ class Journal:
             **{f"control {place}": control for place, control in enumerate(entry.controls)},
         }
         metadata = {
+            "format": FORMAT,
             "run": entry.run,
             "experiment": self._digest,
             "round": checkpoint.round,
-            "counted": ledger.counted,
+            "members": {name: asdict(history) for name, history in ledger.members.items()},
+            "identities": dict(checkpoint.identities),
             "averages": list(ledger.averages),
             "off_centre": ledger.off_centre,
             "recentrings": ledger.recentrings,
@@ -79,6 +83,11 @@ class Journal:
         tensors, metadata = saved
         try:
             known = json.loads(metadata["journal"])
+            if known.get("format") != FORMAT:
+                raise UserError(
+                    f"{self.path} was written by another version, which knows nothing of the history of control "
+                    "variates: go on with that version, or begin a new run"
+                )
             if known["experiment"] != self._digest:
                 raise UserError(f"{self.path} is of another experiment than the experiment.yaml beside it")
             model = tensors["model"]
@@ -86,19 +95,20 @@ class Journal:
                 round=known["round"],
                 state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
                 ledger=_ledger(known, tensors),
+                identities=known["identities"],
                 bits_up=known["bits_up"],
                 rounded_off=Remainder.of(tensors["rounded_off"]) if "rounded_off" in tensors else None,
             )
             record = RoundRecord.of_json(known["record"]) if known["record"] else None
             controls = [tensors.get(f"control {place}") for place in range(known["controls"])]
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
         return JournalEntry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
 
 
 def _ledger(known: dict[str, Any], tensors: dict[str, Tensor]) -> Ledger:
     return Ledger(
-        counted=known["counted"],
+        members={name: History(**history) for name, history in known["members"].items()},
         averages={one: tensors.get(f"average {one}", tensors["model"]) for one in known["averages"]},
         off_centre=known["off_centre"],
         recentrings=known["recentrings"],

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import fcntl
-import json
 import os
 import re
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING
 from common.errors import UserError
 from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
 from common.storage.disk import writing
+from common.storage.lock import locked
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed to look into a folder
     from common.experiment.experiment import Experiment
@@ -102,25 +100,16 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other processes from running the same run at the same time; one that is about to end is waited for."""
-        with writing(self.path):
-            descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            end = time.monotonic() + LOCK_SECONDS
-            while not _lock(descriptor):
-                if time.monotonic() > end:
-                    raise UserError(f"{self.path}: another process is at work on this run")
-                time.sleep(0.1)
+        with locked(self.path, LOCK_SECONDS, f"{self.path}: another process is at work on this run"):
             if not self.path.is_dir():
                 raise UserError(f"{self.path} was taken away by the process that had begun it; start again")
             yield
-        finally:
-            os.close(descriptor)
 
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let the run's files end with this round: a crash may have torn a last line, or come before it."""
         with writing(self.path / ROUNDS) as path:
             lines = path.read_text(encoding="utf-8").splitlines() if last and path.exists() else []
-            kept = [line for line in lines if last and 0 < _round_in(line) < last.round]
+            kept = _in_order(lines, last.round) if last else []
             newest = [last.to_json()] if last else []
             draft = path.with_suffix(".new")
             draft.write_text("".join(f"{line}\n" for line in [*kept, *newest]), encoding="utf-8")
@@ -200,15 +189,6 @@ class RunFolder:
         write_durably(self.path / MODEL, {"model": state.model}, {})  # the last file of a run: with it, it is finished
 
 
-def _lock(descriptor: int) -> bool:
-    """Take the lock that goes with an open folder, and with the process that has it open."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
 def _made(given: Path | None, name: str) -> tuple[Path, list[Path]]:
     """Return the folder that is given, or a free one, and all that had to be made for it, the innermost first."""
     while True:
@@ -240,11 +220,22 @@ def _unreadable(path: Path, error: Exception) -> UserError:
     return UserError(f"{path} was written by another version, or damaged: {error!r}")
 
 
+def _in_order(lines: Iterable[str], end: int) -> list[str]:
+    """Return the lines of rounds before one, each round once: what is torn, or was edited, must not end a run later."""
+    kept: list[str] = []
+    newest = 0
+    for line in lines:
+        if newest < (number := _round_in(line)) < end:
+            newest = number
+            kept.append(line)
+    return kept
+
+
 def _round_in(line: str) -> int:
-    """Return the number of a round from its line; 0 where that is torn."""
+    """Return the number of a round from its line; 0 where that is none."""
     try:
-        return int(json.loads(line)["round"])
-    except (ValueError, TypeError, KeyError):
+        return int(RoundRecord.of_json(line).round)
+    except (AttributeError, KeyError, TypeError, ValueError):
         return 0
 
 

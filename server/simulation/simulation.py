@@ -111,7 +111,7 @@ class Simulation:
         self.checkpoint = checkpoint
         for cohort, control in zip(self.cohorts, controls, strict=True):
             moved = None if control is None else control.to(cohort.device)
-            cohort.memory = ClientMemory(control=moved, settled=checkpoint.round)
+            cohort.memory = ClientMemory(control=moved)
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, giving each one's record."""

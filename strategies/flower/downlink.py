@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from flwr.app import ArrayRecord, Message, RecordDict
+from flwr.app import ArrayRecord, Message
 from torch import Tensor
 
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.messages.content import payload_in
 from common.messages.messages import message_to, pack_order, pack_state, unpack_state
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.state import ServerState
 from common.say import Say
@@ -58,23 +59,23 @@ class Downlink:
     def orders(
         self, number: int, asked: Literal["train", "audit"], ledger: Ledger, nodes: dict[str, int]
     ) -> dict[str, Message]:
-        """Return what each client is told at the start of a round: plan, state, its last counted round."""
+        """Return what each client is told at the start of a round: plan, state, what its control has been through."""
         plan = self._experiment.plan(number)
-        contents: dict[int, RecordDict] = {}  # most clients were counted in the same round
+        arrays: dict[int, ArrayRecord] = {}  # most clients were counted in the same round
         orders = {}
         for name, node in nodes.items():
-            counted, average = ledger.counted.get(name, 0), ledger.average_for(name)
-            if counted not in contents:
-                missed_some = average is not None and counted < self.now.round  # else it is the state's own model
-                arrays = self._packed(self.now.state, average) if missed_some else self.arrays
-                contents[counted] = pack_order(asked, arrays, plan, counted)
-            orders[name] = message_to(node, asked, contents[counted], str(number))
+            history, average = ledger.history_of(name), ledger.average_for(name)
+            if history.counted not in arrays:
+                missed_some = average is not None and history.counted < self.now.round  # else it is the state's own
+                arrays[history.counted] = self._packed(self.now.state, average) if missed_some else self.arrays
+            content = pack_order(asked, arrays[history.counted], plan, history)
+            orders[name] = message_to(node, asked, content, str(number))
         return orders
 
     def evaluations(self, number: int, nodes: dict[str, int]) -> dict[str, Message]:
         """Return the model as it would be kept, for each client to measure."""
         arrays = self._packed(self._experiment.algorithm.evaluated(self.now.state))
-        content = pack_order("evaluate", arrays, self._experiment.plan(number), 0)
+        content = pack_order("evaluate", arrays, self._experiment.plan(number), History())
         return {name: message_to(node, "evaluate", content, str(number)) for name, node in nodes.items()}
 
     def _packed(self, state: ServerState, average: Tensor | None = None) -> ArrayRecord:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from common.rounds.ledger import Checkpoint
 from common.rounds.records import RoundRecord
+from common.say import one_line
 
 
 class Listener:
@@ -17,4 +18,4 @@ class Listener:
 
     def say(self, text: str) -> None:
         """Hear what an operator should know."""
-        print(text, flush=True)  # noqa: T201 - where nobody else listens
+        print(one_line(text), flush=True)  # noqa: T201 - where nobody else listens

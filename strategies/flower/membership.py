@@ -7,8 +7,9 @@ shows the sum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+import math
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,17 +23,19 @@ from common.experiment.experiment import Experiment
 from common.messages.flower import CLIENT_FORGOT
 from common.messages.messages import Recentring, message_to, pack_recentring, unpack_control
 from common.rounds.account import Purpose
-from common.rounds.ledger import Ledger
+from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum
+from common.rounds.outliers import outliers
 from common.rounds.state import ServerState
 from common.say import Event, Say
 from common.storage.disk import when_there_is_room
 from strategies.flower.exchange import Questions
 from strategies.flower.meter import Meter
-from strategies.flower.roster import Roster, short
+from strategies.flower.roster import GATHERING_SECONDS, Roster, short
 from strategies.flower.terms import Terms
 
-GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
+MOST_TIMES_LEFT_OUT = 10  # in a row
+LARGEST_SUM = 1e-3  # of the controls, relative: what rounding leaves is a thousandth of that
 FORGOT = "has lost its control variate"
 
 Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
@@ -52,22 +55,31 @@ class Occasion:
 class Membership:
     """The members, by name: here or away, counted on or given up."""
 
-    def __init__(self, experiment: Experiment, terms: Terms, ledger: Ledger, say: Say) -> None:
-        self.roster = Roster(experiment.clients, say)
-        self.ledger = ledger
+    def __init__(self, experiment: Experiment, terms: Terms, start: Checkpoint, say: Say) -> None:
+        self.roster = Roster(experiment.clients, say, start.identities)
+        self.ledger = start.ledger
         self.given_up: dict[str, str] = {}  # name: why
         self._algorithm = experiment.algorithm
         self._clients = experiment.clients
         self._minimum = terms.minimum_clients or experiment.clients
         self._evict_after_rounds = terms.evict_after_rounds
-        self._largest_norm = terms.largest_norm
+        self._evict_after_seconds = math.inf if terms.evict_after_seconds is None else terms.evict_after_seconds
+        self._away_since: dict[str, float] = {}  # of members: when they were first missed
         self._say = say
+        self._times_left_out: dict[str, int] = {}  # in a row
         self._wanted = ""  # who must be back before the controls sum to zero again
+
+    @property
+    def identities(self) -> dict[str, str]:
+        """Return what tells each member from another that was given its name."""
+        known = self.roster.identities
+        return {name: known[name] for name in self.ledger.members if name in known}
 
     def gather(self, grid: Grid, *, resumed: bool) -> None:
         """Wait for all clients before the first round; most are on their way back to a run that goes on."""
         if resumed:
-            self.roster.gather(grid, len(self.ledger.counted), self._minimum, GATHERING_SECONDS)
+            members = len(self.ledger.members)
+            self.roster.gather(grid, members, min(self._minimum, members), GATHERING_SECONDS)
         else:
             self.roster.gather(grid, self._clients)
 
@@ -76,22 +88,41 @@ class Membership:
         if self._evict_after_rounds is not None:
             for name in self.ledger.overdue(number, self._evict_after_rounds):
                 self.give_up(name, f"was not counted in {self._evict_after_rounds} rounds")
+        now, away = time.monotonic(), self.ledger.members.keys() - self.roster.nodes.keys()
+        self._away_since = {name: self._away_since.get(name, now) for name in sorted(away)}
+        for name, since in self._away_since.items():
+            if now - since >= self._evict_after_seconds:
+                self.give_up(name, f"was away for {self._evict_after_seconds:g} s")
 
     def give_up(self, name: str, why: str) -> None:
         """Count no longer on a member's control variate."""
         self.ledger = self.ledger.without(name)
+        self.roster.release(name)
         self.given_up[name] = f"it {why}, and was given up"
         if self._algorithm.has_control:
             what_now = "it starts afresh, and the others will be re-centred when all of them are here"
             self._say(Event(f"{name} {why}: {what_now}", kind="given up", client=name))
 
-    def counted(self, number: int, names: list[str], average: Tensor) -> None:
-        """Note who was counted in a round, and with which average they have to settle."""
-        self.ledger = self.ledger.after_round(number, names, average)
+    def put_out(self, name: str, why: str, grid: Grid) -> None:
+        """Give up a client that did what no honest one does, with its control variate, and ask it no more."""
+        self.ledger = self.ledger.without(name)
+        self.given_up[name] = f"it {why}, and was put out"
+        self.roster.exclude(name, why, grid)
+
+    def left_out(self, names: Collection[str], grid: Grid) -> None:
+        """Put out whoever was left out of so many rounds, one after the other, as unlike the others."""
+        self._times_left_out = {name: self._times_left_out.get(name, 0) + 1 for name in names}
+        for name, times in self._times_left_out.items():
+            if times >= MOST_TIMES_LEFT_OUT:
+                self.put_out(name, f"was left out of {times} rounds in a row, as unlike the others", grid)
+
+    def counted(self, number: int, uploads: Mapping[str, int], average: Tensor) -> None:
+        """Note whose uploads were counted in a round, by their checksums, and with which average to settle."""
+        self.ledger = self.ledger.after_round(number, uploads, average)
 
     def participation(self, names: list[str]) -> float:
         """Return the share of all members that these are, of whom some may be new."""
-        return len(names) / len(self.ledger.counted.keys() | set(names))
+        return len(names) / len(self.ledger.members.keys() | set(names))
 
     def recentre(self, occasion: Occasion, orders: Orders, like: ServerState, on_change: Callable[[], None]) -> None:
         """Bring the sum of the controls back to zero where a member has gone with its own."""
@@ -104,7 +135,7 @@ class Membership:
                 return  # again before the next round, when all may be here
             self.ledger = self.ledger.recentred(controls.mean())
             on_change()
-            members = len(self.ledger.counted)
+            members = len(self.ledger.members)
             self._say(Event(f"round {occasion.number}: {members} members are re-centred", kind="re-centred"))
         for name, _ in self._answers(occasion, dict(self._recentrings())):
             self.ledger = self.ledger.delivered(name)
@@ -116,11 +147,17 @@ class Membership:
             why = "some members do not answer or are not re-centred yet"
             self._say(Event(f"round {occasion.number - 1}: no audit, as {why}", kind="audit"))
             return None
-        return controls.relative_norm()
+        norm = controls.relative_norm()
+        if norm > LARGEST_SUM and self._algorithm.keeps_zero_sum:
+            self.ledger = self.ledger.unbalanced()
+            what_now = "whatever the reason, the members are re-centred before the next round"
+            found = f"the control variates sum to {norm:.1e} of their size, not to zero"
+            self._say(Event(f"warning: round {occasion.number - 1}: {found}; {what_now}", kind="off centre"))
+        return norm
 
     def _say_who_is_wanted(self) -> None:
         """Tell, when it changes, for whose return the others wait to be re-centred."""
-        wanted = ", ".join(sorted(self.ledger.counted.keys() - self.roster.nodes.keys()))
+        wanted = ", ".join(sorted(self.ledger.members.keys() - self.roster.nodes.keys()))
         if wanted and wanted != self._wanted:
             until = f"until {wanted} is back, or given up (--evict-after)"
             self._say(Event(f"the control variates do not sum to zero {until}", kind="off centre"))
@@ -131,7 +168,7 @@ class Membership:
             assert self.ledger.shift is not None
             recentring = Recentring(
                 number=self.ledger.recentrings,
-                counted=self.ledger.counted[name],
+                history=self.ledger.members[name],
                 shift=self.ledger.shift,
                 average=self.ledger.average_for(name),
             )
@@ -141,20 +178,20 @@ class Membership:
     def _controls(self, occasion: Occasion, orders: Orders, like: ServerState) -> ControlSum | None:
         """Ask all members for their controls as a round finds them; None where one does not answer."""
         told = orders("audit")
-        questions = {name: order for name, order in told.items() if name in self.ledger.counted}
-        controls = ControlSum()
-        if questions.keys() == self.ledger.counted.keys():
+        questions = {name: order for name, order in told.items() if name in self.ledger.members}
+        controls, norms = ControlSum(), dict[str, float]()
+        if questions.keys() == self.ledger.members.keys():
             for name, answer in self._answers(occasion, questions):
-                with suppress(MessageError):
-                    self._add_control(controls, name, unpack_control(answer, like), occasion.number)
-        return controls if controls.clients and controls.clients == len(self.ledger.counted) else None
-
-    def _add_control(self, controls: ControlSum, name: str, control: Tensor, number: int) -> None:
-        """Add a control, unless it is beyond what so many rounds can have made of models within the bound."""
-        if float(control.double().norm()) > 4 * number * self._largest_norm / self._algorithm.learning_rate:
-            self.give_up(name, "shows a control variate beyond all bounds")
-        else:
-            controls.add(control)
+                try:
+                    control = unpack_control(answer, like)
+                except MessageError as error:
+                    self.put_out(name, f"showed no control variate ({short(str(error))})", occasion.grid)
+                    continue
+                norms[name] = float(control.norm())
+                controls.add(control)
+        for name, norm in outliers(norms).items():
+            self.put_out(name, f"showed a control variate of norm {norm}", occasion.grid)
+        return controls if norms and norms.keys() == self.ledger.members.keys() else None
 
     def _answers(self, occasion: Occasion, messages: dict[str, Message]) -> Iterator[tuple[str, RecordDict]]:
         """Ask clients, and yield who answers what; one that has lost its control is no longer a member."""

@@ -24,7 +24,7 @@ class Carried:
 
 
 class PromptGrid(Grid):
-    """What our own grid can do beyond Flower's: tell when a reply is there, limit and count bytes."""
+    """What our own grid can do beyond Flower's: tell when a reply is there, know clients, limit and count bytes."""
 
     _run: Any = SimpleNamespace(run_id=1)
 
@@ -71,6 +71,10 @@ class PromptGrid(Grid):
     @abstractmethod
     def client_name(self, node_id: int) -> str:
         """Return the name that the client behind a node may use."""
+
+    @abstractmethod
+    def know(self, identities: Mapping[str, str]) -> None:
+        """Let whoever has a client's identity, by its name, take the place of another who came before it."""
 
     @abstractmethod
     def carried(self, message_id: str) -> Carried:

@@ -11,36 +11,41 @@ from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
-from common.say import Event, Say
+from common.say import Event, Say, one_line
 from strategies.flower.prompt_grid import PromptGrid
 
 SECONDS_BETWEEN_NOTICES = 10.0
 QUESTION_SECONDS = 120.0  # a client may load its data before it answers
 SECONDS_BETWEEN_SECOND_LOOKS = 10.0  # after who was left out
+GATHERING_SECONDS = 60.0  # when a run goes on; a client that lost the server tries again in less
 LONGEST_REASON = 300  # characters of what a client says of itself
 
 
 def short(text: str | None) -> str:
-    """Return what a client says, as far as anybody will read it."""
-    text = text or "no reason given"
-    return text if len(text) <= LONGEST_REASON else f"{text[:LONGEST_REASON]}…"
+    """Return why a client cannot do something, as far as anybody will read it."""
+    return one_line(text or "no reason given", LONGEST_REASON)
 
 
 class Roster:
     """Who takes part: clients by name, and the nodes behind which they are now."""
 
-    def __init__(self, most_clients: int, say: Say) -> None:
+    def __init__(self, most_clients: int, say: Say, identities: Mapping[str, str] | None = None) -> None:
         self.nodes: dict[str, int] = {}
+        self.identities = dict(identities or {})  # name -> what tells the client from another that was given its name
+        self._awaited = set(self.identities)  # who was there before the server was started again, and has not come yet
+        self._awaited_until = time.monotonic() + GATHERING_SECONDS
         self._most_clients = most_clients
         self._say = say
         self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
-        self._identities: dict[str, str] = {}  # name -> what tells the client from another that was given its name
         self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
+        self.put_out: dict[str, str] = {}  # name -> why it may not take part as long as this process lasts
         self._next_look = 0.0
 
     def update(self, grid: Grid) -> None:
         """Ask new nodes for their client's name, now and then those that were left out too, and drop who has gone."""
+        if isinstance(grid, PromptGrid):
+            grid.know(self.identities)
         online = set(grid.get_node_ids())
         for name in [name for name, node in self.nodes.items() if node not in online]:
             self._say(Event(f"{name} has left", kind="left", client=name))
@@ -85,6 +90,17 @@ class Roster:
             else:
                 time.sleep(0.5)
 
+    def exclude(self, name: str, why: str, grid: Grid) -> None:
+        """Let a client take no part any more, whenever it comes, and tell it so."""
+        self.put_out[name] = why
+        self._say(Event(f"{name} is put out: it {why}", kind="put out", client=name))
+        self._turn_away(self.nodes.pop(name), name, grid)
+        self._next_look = 0.0  # there is a place for another
+
+    def _turn_away(self, node: int, name: str, grid: Grid) -> None:
+        notice = f"the server has put this client out: it {self.put_out[name]}"
+        self._leave_out(node, f"{name} takes no part any more", grid, notice)
+
     def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
         if reply.has_error():
             self._leave_out(node, f"a client cannot take part: {short(reply.error.reason)}")
@@ -98,19 +114,40 @@ class Roster:
         expected = grid.client_name(node) if isinstance(grid, PromptGrid) else name
         if name != expected:
             self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply")
+        elif name in self.put_out:
+            self._turn_away(node, name, grid)
         elif name not in self.nodes and len(self.nodes) >= self._most_clients:
             self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
-        elif self.nodes.get(name, node) != node and identity != self._identities[name]:
+        elif self._is_anothers(name, identity):
+            who = f"the client that this run knows as {name} has another state folder (--state)"
+            seconds = f"{GATHERING_SECONDS:.0f} s after the server's start"
+            why = f"{who} than the one that came; this one is left out until {seconds}"
+            notice = f"{who}; if that is lost, wait: {seconds} this one may take its place, and starts afresh"
+            self._leave_out(node, why, grid, notice)
+        elif self.nodes.get(name, node) != node and identity != self.identities.get(name):
             why = f"{name} is here already; another client that calls itself so is left out until that one has left"
             notice = f"another client is called {name} already; choose another --name, or end that one"
             self._leave_out(node, why, grid, notice)
         else:
             self._admit(node, name, identity)
 
+    def _is_anothers(self, name: str, identity: str) -> bool:
+        """Say whether a name is that of another, who was here before the server was started again and may be back."""
+        awaited = name in self._awaited and time.monotonic() < self._awaited_until
+        return awaited and identity != self.identities[name]
+
     def _admit(self, node: int, name: str, identity: str) -> None:
-        self._say(Event(f"{name} has joined", kind="joined", client=name))
-        self.nodes[name], self._identities[name] = node, identity
+        if self.nodes.get(name) != node:
+            self._say(Event(f"{name} has joined", kind="joined", client=name))
+        self.nodes[name], self.identities[name] = node, identity
+        self._awaited.discard(name)
         self._left_out.pop(node, None)
+
+    def release(self, name: str) -> None:
+        """Let a name be anybody's, as nothing is counted on any more; whoever has it now is asked again who it is."""
+        self.identities.pop(name, None)
+        self._awaited.discard(name)
+        self._known.discard(self.nodes.get(name, 0))
 
     def _leave_out(self, node: int, why: str, grid: Grid | None = None, notice: str = "") -> None:
         """Let a node wait, and tell the operators of both sides, once."""

@@ -29,6 +29,8 @@ from common.rounds.account import Purpose, RoundAccount
 from common.rounds.algorithm import server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
+from common.rounds.outliers import Change
+from common.rounds.robust import most_left_out
 from common.rounds.state import ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
@@ -39,6 +41,7 @@ from strategies.flower.listener import Listener
 from strategies.flower.membership import FORGOT, Membership, Occasion
 from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
+from strategies.flower.robust import RobustTally
 from strategies.flower.roster import short
 from strategies.flower.tally import Tally, listed
 from strategies.flower.terms import Terms
@@ -73,17 +76,18 @@ class AlgorithmStrategy(Strategy):
         terms = terms or Terms()
         if terms.minimum_clients is not None and terms.minimum_clients > experiment.clients:
             raise UserError(f"a round cannot have at least {terms.minimum_clients} of {experiment.clients} clients")
+        if terms.robust > (most := most_left_out(experiment.clients)):
+            raise UserError(f"of {experiment.clients} clients at most {most} may lie (--robust), not {terms.robust}")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
         self._problem = problem
         self._terms = terms
-        self._minimum_clients = terms.minimum_clients or experiment.clients
         self._deadline_seconds = terms.deadline_seconds or AN_HOUR_SECONDS
         self._listener = listener or Listener()
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self._downlink = Downlink(experiment, start, self._say)
-        self.members = Membership(experiment, terms, self._downlink.now.ledger, self._say)
+        self.members = Membership(experiment, terms, self._downlink.now, self._say)
         self._gathered = False
         self._meter = Meter()
         self._grid: Grid | None = None
@@ -100,7 +104,7 @@ class AlgorithmStrategy(Strategy):
     @property
     def checkpoint(self) -> Checkpoint:
         """Return what it takes to go on after the last round."""
-        return replace(self._downlink.now, ledger=self.members.ledger)
+        return replace(self._downlink.now, ledger=self.members.ledger, identities=self.members.identities)
 
     @property
     def initial_arrays(self) -> ArrayRecord:
@@ -139,12 +143,13 @@ class AlgorithmStrategy(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Decode and add each upload as it comes; the next state, or None where too few were counted."""
         self._downlink.let_go()
-        tally = self._tally = Tally(RunningMean(self._terms.largest_norm))
+        tally = self._tally = self._new_tally()
         for reply in replies:
             self._count(reply, tally, server_round)
             del reply  # an upload may be large: it is gone before the next one comes
+        tally.close()
         self._close_questions("train")
-        if len(tally.values) < self._minimum_clients:
+        if self._put_out_spoilers(tally) or len(tally.values) < self._needed:
             return None, None
         self._fold(tally, server_round)
         return self._downlink.arrays, MetricRecord({"training-seconds": tally.longest_training_seconds})
@@ -212,19 +217,41 @@ class AlgorithmStrategy(Strategy):
         pause = FIRST_PAUSE_SECONDS
         while True:
             self.configure_train(number, self._downlink.arrays, config, grid)
+            put_out = len(self.members.roster.put_out)
             arrays, _ = self.aggregate_train(number, self._answers(grid))
             if arrays is not None:
                 return
-            roster, tally = self.members.roster, self._tally
-            if tally.refused and len(roster.nodes) - len(tally.refused) < self._minimum_clients:
-                raise FederationError(f"round {number} cannot be done: {listed(tally.refused)}")
+            out, needed, tally = self._out, self._needed, self._tally
+            if self.experiment.clients - len(out) < needed:
+                raise FederationError(f"round {number} cannot be done: {listed(out)}")
+            if len(self.members.roster.put_out) > put_out:
+                continue  # at once: all others have their uploads at hand
             reasons = listed({**tally.absent, **tally.refused})
-            answered = f"only {len(tally.values)} of at least {self._minimum_clients} clients answered"
+            answered = f"only {len(tally.values)} of at least {needed} clients answered"
             why = f" ({reasons})" if reasons else ""
             self._say(Event(f"round {number}: {answered}; asking again{why}", kind="asking again"))
             time.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            roster.gather(grid, self._minimum_clients)
+            self.members.roster.gather(grid, needed)
+
+    @property
+    def _out(self) -> dict[str, str]:
+        """Return who cannot be counted in this round, and why: put out, refused, or left out."""
+        return {**self.members.roster.put_out, **self._tally.refused, **self._tally.left_out}
+
+    @property
+    def _needed(self) -> int:
+        """Return how many clients the round needs: by default all whom nobody has to refuse, more than half of them."""
+        clients = self.experiment.clients
+        return self._terms.minimum_clients or max(clients - len(self._out), clients // 2 + 1)
+
+    def _put_out_spoilers(self, tally: Tally) -> bool:
+        """Put out whoever has spoilt the mean; the others have to be asked once more, and send what they have."""
+        assert self._grid is not None
+        spoilers = tally.beyond_measure(self.state)
+        for name, why in spoilers.items():
+            self.members.put_out(name, why, self._grid)
+        return bool(spoilers)
 
     def _answers(self, grid: Grid) -> Iterable[Message]:
         return self._questions.answers(grid, self._deadline_seconds)
@@ -257,6 +284,13 @@ class AlgorithmStrategy(Strategy):
         self._downlink.now = replace(self._downlink.now, rounded_off=None)
         self._listener.on_recentring(self.checkpoint)
 
+    def _new_tally(self) -> Tally:
+        mean = RunningMean(self._terms.largest_norm)
+        if not self._terms.robust:
+            return Tally(mean)
+        liars = self._terms.robust - len(self.members.roster.put_out)
+        return RobustTally(mean, liars=liars, least=self._terms.minimum_clients or 1)
+
     def _count(self, reply: Message, tally: Tally, number: int) -> None:
         """Add a reply to the tally, or note why not."""
         name = self._questions.client_of(reply)
@@ -272,7 +306,7 @@ class AlgorithmStrategy(Strategy):
             report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
-            tally.add(report, self._link_seconds(reply))
+            tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
 
@@ -284,14 +318,16 @@ class AlgorithmStrategy(Strategy):
     def _fold(self, tally: Tally, number: int) -> None:
         """Go on to the state that a round's uploads give."""
         names, before = list(tally.values), self._downlink.now
-        if not self.members.ledger.counted:  # all start with h = 0: nothing is owed to their sum
+        if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
         plan, participation = self.experiment.plan(number), self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )
         self._downlink.advance(replace(before, round=number, state=state, rounded_off=rest))
-        self.members.counted(number, names, self.state.model)
+        self.members.counted(number, tally.checksums, self.state.model)
+        assert self._grid is not None
+        self.members.left_out(tally.left_out, self._grid)
 
     def _close_questions(self, purpose: Purpose) -> None:
         """Put down what an exchange took, and wait for nobody any more."""
@@ -327,7 +363,7 @@ class AlgorithmStrategy(Strategy):
             model_values=tally.mean.model_values,
             control_sum_norm=self._audited,
             metrics=metrics,
-            missing=tally.missing(members.given_up, members.ledger.counted, members.roster.nodes),
+            missing=tally.missing(members.given_up, members.ledger.members, members.roster.nodes),
             efforts=dict(sorted(tally.efforts.items())),
             waited_for=tally.waited_for,
         )

@@ -15,6 +15,7 @@ from common.errors import MessageError, UserError
 from common.experiment.files import load_experiment, told_experiment
 from common.messages.content import head_of, payload_of
 from common.messages.messages import pack_order, pack_state, unpack_order, unpack_run
+from common.rounds.history import History
 from common.rounds.schedule import MOST_LOCAL_STEPS
 from common.rounds.state import RoundPlan, ServerState
 from tests.harness.hostile_server import HostileServer, saying, serving, task, welcome
@@ -103,7 +104,7 @@ def test_settings_and_the_name_of_a_run_have_bounds_too() -> None:
     ],
 )
 def test_a_plan_beyond_its_ranges_is_refused(name: str, number: float) -> None:
-    order = pack_order("train", pack_state(STATE), replace(PLAN, **{name: number}), 0)  # type: ignore[arg-type]
+    order = pack_order("train", pack_state(STATE), replace(PLAN, **{name: number}), History())  # type: ignore[arg-type]
     with pytest.raises(MessageError, match=f"a plan with {name} = "):
         unpack_order(order, STATE)
 
@@ -111,11 +112,11 @@ def test_a_plan_beyond_its_ranges_is_refused(name: str, number: float) -> None:
 def test_an_order_that_is_not_finite_is_refused() -> None:
     state = ServerState(model=torch.full_like(STATE.model, torch.inf))
     with pytest.raises(MessageError, match="not finite"):
-        unpack_order(pack_order("train", pack_state(state), PLAN, 0), STATE)
+        unpack_order(pack_order("train", pack_state(state), PLAN, History()), STATE)
 
 
 def training(plan: RoundPlan, experiment: str) -> HostileServer:
-    content = pack_order("train", pack_state(STATE), plan, 0)
+    content = pack_order("train", pack_state(STATE), plan, History())
     payload = payload_of(content)
     order = task(1, question=head_of(content), payload_bytes=len(payload), piece=payload[:])
     return HostileServer(saying(welcome(experiment), order))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from client.memory import FORMAT
 from client.request import make_request
 from common.errors import UserError
 from fuzz.__main__ import TARGETS
@@ -30,7 +31,7 @@ def target(name: str) -> Target:
 def memory(kind: str = "F32", shape: tuple[int, ...] = (6,), **metadata: str) -> bytes:
     """Return a file with a control variate of 24 bytes, and an upload."""
     description = {
-        "__metadata__": {"run": RUN, "settled": "1", "recentred": "0", "plan": json.dumps(PLAN), **metadata},
+        "__metadata__": {"run": RUN, "format": FORMAT, "history": "{}", "plan": json.dumps(PLAN), **metadata},
         "control": {"dtype": kind, "shape": shape, "data_offsets": [0, 24]},
         "sent": {"dtype": "U8", "shape": [len(SENT)], "data_offsets": [24, 24 + len(SENT)]},
     }
@@ -72,6 +73,7 @@ def test_a_memory_by_hand_is_one() -> None:
         pytest.param(memory(shape=(2, 3)), id="a control of another shape"),
         pytest.param(memory(kind="F64", shape=(3,)), id="a control of another size"),
         pytest.param(memory(plan="[" * 100_000), id="a plan without end"),
+        pytest.param(memory(history='{"digest": 18446744073709551616}'), id="a history with too long a digest"),
         pytest.param(memory(plan=json.dumps({**PLAN, "round": [1]})), id="a plan of something else than numbers"),
     ],
 )
