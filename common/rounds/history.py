@@ -16,11 +16,12 @@ from torch import Tensor
 
 from common.ranges import Range
 
-EVENT = struct.Struct(
-    "<QBIQ"
-)  # the digest before, what happened, its number, and a digest or checksum of what belongs to it
+# The digest before, what happened, its number, and a digest or checksum of what belongs to it.
+EVENT = struct.Struct("<QBIQ")
 ROUND, RECENTRING = 0, 1
 DIGEST_BYTES = 8
+
+Number = Annotated[int, Range(at_least=0, below=2**32)]
 
 
 def _digest_of(data: bytes | memoryview) -> int:
@@ -32,12 +33,8 @@ def _digest_of(data: bytes | memoryview) -> int:
 class History:
     """The last round and the last re-centring of a control, and a digest of all of them; of a new one, nothing."""
 
-    counted: Annotated[int, Range(at_least=0, below=2**32)] = (
-        0  # the last round in which the client was counted; 0 = never
-    )
-    recentred: Annotated[int, Range(at_least=0, below=2**32)] = (
-        0  # the last re-centring taken from its control; 0 = none
-    )
+    counted: Number = 0  # the last round in which the client was counted; 0 = never
+    recentred: Number = 0  # of the last re-centring that was taken from its control; 0 = none
     digest: Annotated[int, Range(at_least=0, below=2**64)] = 0
 
     def after_round(self, number: int, checksum: int) -> History:
