@@ -13,60 +13,19 @@ from common.experiment.files import load_experiment, told_experiment
 from common.experiment.shipped import FOLDER, shipped_experiments
 from fuzz.target import Change, Target, refused
 
-VALUES = (
-    *(
-        "",
-        "0",
-        "-1",
-        "1",
-        "true",
-        "null",
-        "~",
-        "1e400",
-        ".nan",
-        "-.inf",
-        "1:2:3",
-        "0b1",
-        "2001-01-01",
-        "0x" + 5_000 * "f",
-    ),
-    *(
-        "9" * 5_000,
-        "[]",
-        "{}",
-        "[1, [2]]",
-        "{a: {b: 1}}",
-        "[" * 300,
-        "a.b",
-        "'\\ud800'",
-        '"\\uD800"',
-        '"\\0"',
-        "x" * 300,
-    ),
-    *(
-        "!!int ''",
-        "!!bool x",
-        "!!float ''",
-        "!!timestamp x",
-        "!!binary x",
-        "!!set {a}",
-        "!!omap [a]",
-        "!!python/name:os",
-    ),
-    *(
-        "&a [*a]",
-        "*a",
-        "&a x",
-        "{<<: *a}",
-        "{? [a] : b}",
-        "fedavg",
-        "hybrid",
-        "tabular",
-        "os:system",
-        "this:x",
-        "a:b:c",
-    ),
+WORDS = r'0 -1 1 true null ~ 1e400 .nan -.inf 1:2:3 2001-01-01 [] {} a.b "\uD800" "\0" *a &a << fedavg os:system'
+VALUES = [
+    *("", "0x" + 5_000 * "f", "9" * 5_000, "[" * 300, "x" * 300, "[1, [2]]", "{a: {b: 1}}", "&a [*a]", "{? [a] : b}"),
+    *(f"!!{kind} x" for kind in ("int", "bool", "float", "timestamp", "binary", "set", "omap", "python/name:os")),
+    *WORDS.split(),
+]
+# Tasks with lists and with keys that are free.
+OWN_DATA = (
+    "task:\n  name: tabular\n  target: cost\n  columns:\n    age: 0..120\n    smoker: no | yes\n",
+    "task:\n  name: tabular\n  target: ill\n  classes: no | yes\n  columns: {'1': 0..1}\n  missing: indicate\n",
+    "task:\n  name: image_folder\n  classes: [cat, 'no']\n  network: mobilenet_v3\n",
 )
+METHOD = "algorithm:\n  name: hybrid\n  density: 0.1\n  learning_rate: 1e-1\n"
 
 
 def read(data: bytes) -> bool:
@@ -108,6 +67,7 @@ def seeds() -> Iterator[bytes]:
     for name in shipped_experiments():
         yield b"schedule.period=8\n" + (FOLDER / f"{name}.yaml").read_bytes()
         yield b"\n" + load_experiment(name).to_yaml().encode()
+    yield from (f"\nname: own\nrounds: 9\nclients: 3\n{task}{METHOD}".encode() for task in OWN_DATA)
 
 
 TARGET = Target(read=read, seeds=seeds, mutate=mutate)

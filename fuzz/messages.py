@@ -20,8 +20,8 @@ from common.errors import MessageError
 from common.learning.task import Measured
 from common.messages import messages as wire
 from common.messages.content import arrays_of, content_of, head_of, payload_of
-from common.messages.messages_pb2 import Answer, FromClient, FromServer, Question, Reply, Task
-from common.messages.stream import Incoming
+from common.messages.messages_pb2 import Answer, FromClient, FromServer, Held, Question, Reply, Task
+from common.messages.stream import Incoming, checksum, place_to_go_on
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
@@ -57,6 +57,7 @@ def read(data: bytes) -> bool:
 def _asked(data: bytes) -> tuple[RecordDict, Read]:
     """Return what a client is asked, and how it reads that."""
     task = _parsed(FromServer, data).task
+    place_to_go_on(task.question, task.held)  # bytes that stand for an answer which is to be sent again
     return _content(task.question, task), ASKED[wire.message_type_of(task.question)]
 
 
@@ -211,7 +212,9 @@ def seeds() -> Iterator[bytes]:
         expected = like(kind)
         for content in _questions(expected):
             payload = bytes(payload_of(content)[:])
-            task = Task(task=7, question=head_of(content), payload_bytes=len(payload), piece=payload)
+            head = head_of(content)
+            held = Held(task=7, bytes=1, checksum=checksum(head, 1))
+            task = Task(task=7, question=head, payload_bytes=len(payload), held=held, piece=payload)
             yield bytes([kind | AT_CLIENT]) + FromServer(task=task).SerializeToString()
         for content in _replies(expected):
             payload = bytes(payload_of(content)[:])
