@@ -2,11 +2,13 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
+READY_TO_FUZZ := .venv/.ready-to-fuzz
+FUZZ_SECONDS ?= 60
 # Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
 PROTOC = $(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=$(1) --pyi_out=$(1) common/messages/messages.proto
 
-.PHONY: install demo test test-slow docker-test check messages bench format clean
+.PHONY: install demo test test-slow docker-test check messages bench fuzz format clean
 
 install: $(READY)  ## the programs, in .venv/bin
 
@@ -44,6 +46,9 @@ messages: $(READY)  ## the code of messages.proto
 bench: $(READY)  ## ratios that do not depend on the machine
 	$(BIN)/python -m bench
 
+fuzz: $(READY_TO_FUZZ)  ## bytes that nobody would send, at each reader for FUZZ_SECONDS
+	$(BIN)/python -m fuzz $(FUZZ_SECONDS)
+
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -56,4 +61,8 @@ $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(READY_TO_FUZZ): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	@touch $@

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from common.codec.payload import decode_upload
 from common.errors import UserError
+from common.experiment.config import Source, read
 from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.slots import Slots
@@ -50,11 +51,12 @@ class MemoryFile:
         tensors, metadata = saved
         try:
             pending = _pending(metadata["plan"], tensors, like)
-            history = History(**json.loads(metadata["history"]))
-        except (KeyError, ValueError, TypeError) as error:
+            control = _checked(tensors.get("control"), like)
+            history = read(History, json.loads(metadata["history"]), Source("its history"))
+        except (KeyError, ValueError, TypeError, RecursionError, UserError) as error:
             where = self._slots.files[0]
             raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
-        return ClientMemory(control=tensors.get("control"), history=history, pending=pending)
+        return ClientMemory(control=control, history=history, pending=pending)
 
 
 def _plan_text(plan: RoundPlan) -> str:
@@ -64,13 +66,22 @@ def _plan_text(plan: RoundPlan) -> str:
 def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
     if not plan:
         return None
-    sent, reference = tensors["sent"].numpy().tobytes(), tensors.get("reference")
+    sent, reference = tensors["sent"].numpy().tobytes(), _checked(tensors.get("reference"), like)
     return Pending(
-        plan=RoundPlan(**json.loads(plan)),
+        plan=read(RoundPlan, json.loads(plan), Source("its plan")),
         reference=decode_upload(sent, like).model.dense() if reference is None else reference,
         is_reference_sent=reference is None,
         sent=sent,
     )
+
+
+def _checked(vector: Tensor | None, like: ServerState) -> Tensor | None:
+    """Return a vector, if it is one of this model."""
+    if vector is not None and (vector.dtype, vector.shape) != (torch.float32, like.model.shape):
+        raise ValueError(
+            f"a vector of {list(vector.shape)} {vector.dtype} where {list(like.model.shape)} were expected"
+        )
+    return vector
 
 
 def _as_tensor(data: bytes | Spool) -> Tensor:

@@ -11,7 +11,7 @@ REPOSITORY = Path(__file__).parent.parent
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "SECURITY.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
 TEST = re.compile(r"`(test_\w+)::(test_\w+)`")
-PATH = re.compile(r"`((?:bench|client|common|docker|docs|server|strategies|tests)/[^` ]*)`")
+PATH = re.compile(r"`((?:bench|client|fuzz|common|docker|docs|server|strategies|tests)/[^` ]*)`")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

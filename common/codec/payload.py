@@ -31,7 +31,7 @@ def encode_state(state: ServerState, average: Tensor | None = None) -> bytes | S
 
 def decode_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | None]:
     """Read a state and the average of an older round, if there is one; `like` gives the sizes."""
-    model, control, buffers, average = _unpack(data, like)
+    model, control, buffers, average = _unpack(data, like, average=like.model)
     assert model is not None
     state = ServerState(model=model.dense(), control=_dense(control), buffers=_dense(buffers))
     return state, _dense(average)
@@ -77,13 +77,16 @@ def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> bytes | Spo
     return b"".join(parts) if size <= PIECE_BYTES else spooled(parts, size)
 
 
-def _unpack(data: Bytes, like: ServerState, most_values: int | None = None) -> list[Entries | Blocks | None]:
+def _unpack(
+    data: Bytes, like: ServerState, most_values: int | None = None, average: Tensor | None = None
+) -> list[Entries | Blocks | None]:
+    """Read the four vectors; the last one may be left out, and must be where no `average` gives its size."""
     reader = Reader(data)
     lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
     if sum(lengths) != reader.left:
         raise DecodeError(f"{reader.left} bytes of vectors where the lengths add up to {sum(lengths)}")
     expected = {"model": like.model, "control": like.control, "buffers": like.buffers}
-    expected["average"] = like.model if lengths[-1] else None
+    expected["average"] = average if lengths[-1] else None
     vectors = []
     for name, length in zip(VECTORS, lengths, strict=True):
         try:

@@ -11,12 +11,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 
 from common.errors import UserError
 from common.experiment.plain_yaml import read_yaml
-from common.program.identity import checked_name, load_private_key, name_in, private_pem
+from common.program.identity import UNREADABLE, checked_name, load_private_key, name_in, private_pem
 from common.storage.replace import read_small_file
 
 _IN_ALL = ("server", "client", "authority")  # in bundles of older versions too
@@ -90,7 +89,7 @@ def _certified_key(pem: str, path: Path, client: str | None = None) -> Certifica
     try:
         certificate = x509.load_pem_x509_certificate(pem.encode())
         key, name = certificate.public_key(), name_in(certificate.subject)
-    except (ValueError, UnsupportedAlgorithm):
+    except UNREADABLE:
         raise UserError(f"{path} is damaged: a certificate in it cannot be read; ask for a new bundle") from None
     if client not in (None, name):
         raise UserError(f"{path} is damaged: it is for {client}, its certificate for {name!r}; ask for a new bundle")

@@ -23,6 +23,9 @@ from common.say import LONGEST_NAME, one_line
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")  # a certificate has no room for a longer one
 CURVES = ("secp256r1", "secp384r1")  # gRPC's TLS takes no other, P-521 neither
 
+# What is raised at bytes that are no key or certificate, or one of a kind that nobody knows.
+UNREADABLE = (KeyError, TypeError, ValueError, UnsupportedAlgorithm, x509.InvalidVersion)
+
 
 def checked_name(name: str) -> str:
     """Return the name of a client, if it can be one: of files, and in certificates."""
@@ -46,7 +49,7 @@ def load_private_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     """Read a private key; a ValueError says what is wrong with it."""
     try:
         key = load_pem_private_key(pem, None)
-    except (TypeError, UnsupportedAlgorithm) as error:  # such as one that is encrypted
+    except UNREADABLE as error:  # such as one that is encrypted
         raise ValueError(str(error)) from None
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise ValueError("it is not on an elliptic curve")

@@ -10,12 +10,18 @@ from __future__ import annotations
 import hashlib
 import struct
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from torch import Tensor
 
-EVENT = struct.Struct("<QBIQ")  # the digest before, what happened, its number, a digest or checksum
+from common.ranges import Range
+
+# The digest before, what happened, its number, and a digest or checksum of what belongs to it.
+EVENT = struct.Struct("<QBIQ")
 ROUND, RECENTRING = 0, 1
 DIGEST_BYTES = 8
+
+Number = Annotated[int, Range(at_least=0, below=2**32)]
 
 
 def _digest_of(data: bytes | memoryview) -> int:
@@ -27,9 +33,9 @@ def _digest_of(data: bytes | memoryview) -> int:
 class History:
     """The last round and the last re-centring of a control, and a digest of all of them; of a new one, nothing."""
 
-    counted: int = 0  # the last round in which the client was counted; 0 = never
-    recentred: int = 0  # the number of the last re-centring that was taken from its control; 0 = none
-    digest: int = 0  # of 64 bits
+    counted: Number = 0  # the last round in which the client was counted; 0 = never
+    recentred: Number = 0  # of the last re-centring that was taken from its control; 0 = none
+    digest: Annotated[int, Range(at_least=0, below=2**64)] = 0
 
     def after_round(self, number: int, checksum: int) -> History:
         """Return the history with one more counted round; the upload is known by its checksum."""

@@ -78,8 +78,8 @@ class Slots:
         file = self.files[slots.index(newest)]
         try:
             (length,) = struct.unpack_from("<Q", newest.body)
-            return load(newest.body), json.loads(newest.body[8 : 8 + length]).get("__metadata__", {})
-        except (SafetensorError, ValueError, struct.error) as error:
+            return load(newest.body), json.loads(newest.body[8 : 8 + length]).get("__metadata__") or {}
+        except (SafetensorError, ValueError, KeyError, struct.error) as error:  # KeyError: a kind that torch has not
             raise UserError(f"{file} is not {self._what}: {error}; move it away to start afresh") from None
 
 

@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from common.errors import UserError
 from common.program.bundle import Bundle
-from common.program.identity import checked_name, load_private_key, new_key, private_pem, public_line
+from common.program.identity import UNREADABLE, checked_name, load_private_key, new_key, private_pem, public_line
 from common.storage.disk import writing
 from common.storage.replace import read_small_file, replace_file
 from server.keys.certificates import Authority, Certificates, alternative_name
@@ -82,7 +81,7 @@ class Keys:
         certificate = _read(self.folder / "server.crt")
         try:
             end = x509.load_pem_x509_certificate(certificate).not_valid_after_utc
-        except ValueError as error:
+        except UNREADABLE as error:
             raise UserError(f"{self.folder / 'server.crt'} is not a certificate: {error}") from None
         if end < datetime.datetime.now(datetime.UTC):
             raise UserError(
@@ -166,7 +165,7 @@ class Keys:
         try:
             key = load_private_key(pem)
             certificate = x509.load_pem_x509_certificate(_read(self.folder / "ca.crt"))
-        except ValueError as error:
+        except UNREADABLE as error:
             raise UserError(f"{path} or {self.folder / 'ca.crt'} is damaged: {error}") from None
         if certificate.public_key() != key.public_key():
             raise UserError(f"{path} is not the key of {self.folder / 'ca.crt'}, an authority of your own")
@@ -194,7 +193,7 @@ def public_bytes_of_certificate(pem: bytes) -> bytes:
     """Return the same of the key that a certificate is for; a ValueError if it is no certificate."""
     try:
         return public_bytes(x509.load_pem_x509_certificate(pem).public_key())
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except UNREADABLE as error:
         raise ValueError(f"it is no certificate that can be read: {error}") from None
 
 
@@ -211,7 +210,7 @@ def _load_all(folder: Path, complain: Complain | None) -> Iterator[tuple[str, ec
 def _load_public(path: Path) -> ec.EllipticCurvePublicKey:
     try:
         key = load_ssh_public_key(_read(path))
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except UNREADABLE as error:
         raise UserError(f"{path} is not a public key in OpenSSH form: {error}") from None
     if not isinstance(key, ec.EllipticCurvePublicKey):
         raise UserError(f"{path} is not an elliptic-curve key, as `keys add` and `keys sign` register them")

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from common.errors import UserError
-from common.program.identity import CURVES, checked_name, name_in
+from common.program.identity import CURVES, UNREADABLE, checked_name, name_in
 
 LARGEST_BYTES = 10_000  # many times what a request has
 
@@ -34,7 +33,7 @@ def read_request(path: Path) -> Request:
         raise UserError(f"{path} is too large for a request: more than {LARGEST_BYTES} bytes")
     try:
         return _checked(content)
-    except (UserError, ValueError, UnsupportedAlgorithm) as error:
+    except (UserError, *UNREADABLE) as error:
         raise UserError(
             f"{path} is not a request that can be signed: {error}; the client makes a new one: "
             "proxskip-client keys request NAME"

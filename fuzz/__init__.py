@@ -1,0 +1,1 @@
+"""Fuzzers of all that reads bytes of others, guided by the code that inputs reach. `make fuzz` runs them."""
