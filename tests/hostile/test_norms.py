@@ -11,16 +11,18 @@ import pytest
 import torch
 
 from client.part import Part
-from client.round import Participant, Station
+from client.round import ForgottenError, Participant, Station
 from common.codec.payload import checksum_of
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
-from common.messages.messages import Order, Recentring
+from common.messages.messages import Order, Recentring, Report
 from common.rounds.history import History
 from common.rounds.outliers import MOST_TIMES_THE_MEDIAN, Change, median_of, outliers
 from common.rounds.state import ServerState
 from common.say import Event
+from common.storage.spool import Spool
+from strategies.flower.membership import MOST_TIMES_FORGOTTEN
 from strategies.flower.strategy import FederationError
 from strategies.flower.tally import Tally
 from strategies.flower.terms import Terms
@@ -114,6 +116,23 @@ def test_who_is_put_out_may_not_come_again(tmp_path: Path) -> None:
 
     federation(experiment_of(), tmp_path, [LIAR], Notified)
     assert heard == ["round 1"]
+
+
+def test_a_client_that_forgets_all_the_time_is_put_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time all others have to show their control variates, and be re-centred."""
+    monkeypatch.setattr("strategies.flower.strategy.FIRST_PAUSE_SECONDS", 0.0)
+
+    class Forgetful(Participant):
+        def train(self, order: Order) -> Report[bytes | Spool]:
+            if order.history.counted:
+                raise ForgottenError("lost")
+            return super().train(order)
+
+    run = federation(experiment_of(rounds=20), tmp_path, [LIAR], Forgetful, Terms(audit_every_rounds=20))
+    assert sum("client-1 has lost its control variate:" in text for text in run.said) == MOST_TIMES_FORGOTTEN - 1
+    assert put_out(run) == ["client-1"]
+    assert run.counted[-1] == CLIENTS - 1
+    assert max(run.audits) < 1e-5
 
 
 def test_honest_runs_have_the_bits_that_they_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
