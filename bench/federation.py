@@ -36,6 +36,7 @@ BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parent.parent
 EXPERIMENT = Path(__file__).with_name("payload.yaml")
 VALUES = {"4 kB": 1_000, "1 MB": 250_000, "5.8 MB": 1_450_000, "45 MB": 11_250_000}
+TASK = "bench.payload:Payload"
 STOCK_ROUNDS = 3
 PROCESSES = 2  # that hold the clients
 
@@ -192,7 +193,7 @@ def _clients(address: str, case: Case, place: int, folder: Path) -> Iterator[sub
     bundles = folder / "keys" / "bundles"
     only = str(bundles / f"client-{place}.join") if each == 1 else str(bundles)
     target = [only, "--server", address] if case.with_tls else [address, "--insecure"]
-    options = ["--threads", "1", "--partitions", parts, "--state", str(folder / "state")]
+    options = ["--threads", "1", "--partitions", parts, "--state", str(folder / "state"), "--allow-task", TASK]
     with _process([sys.executable, "-m", "client", "join", *target, *options], dict(os.environ)) as process:
         yield process
 
