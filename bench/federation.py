@@ -18,13 +18,14 @@ from importlib import metadata
 from pathlib import Path
 
 from bench import bare_stream
-from bench.measure import Ratio
+from bench.measure import Ratio, median_seconds
 from bench.payload import PayloadProblem
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
 from common.messages.messages import Run
 from common.program.malloc import keep_freed_memory
+from common.rounds.outliers import Change
 from server.deploy.local_clients import leaving
 from server.keys.folder import Keys
 from server.link.hub import Hub
@@ -70,6 +71,8 @@ CASES = (
     (Case(8, "45 MB", 4), None),
 )
 MOST_FOR_TLS = 4 / 3
+MOST_FOR_CHECKS = 0.03
+PART_VALUES = 1 << 16  # that an upload is read in
 MOST_FOR_THOUSAND_MB = 100.0
 
 
@@ -87,6 +90,8 @@ def run() -> list[Ratio]:
             limit = 3.0 if case.nodes == 2 else None
             ratios.append(Ratio(f"server memory in models, {case.name}", measured.server_bytes / model, limit))
             ratios.append(Ratio(f"memory of a client in models, {case.name}", measured.client_bytes / model, None))
+            checks = case.nodes * _check_seconds(VALUES[case.payload])
+            ratios.append(Ratio(f"checks of norms / round, {case.name}", checks / measured.seconds, MOST_FOR_CHECKS))
         if case.nodes == 2 and case.payload == "4 kB":
             ratios.append(Ratio(f"round / stock round, {case.name}", measured.seconds / stock, None))
         if case.payload in ("4 kB", "45 MB") and case.nodes < 8:
@@ -117,6 +122,19 @@ def _bare(case: Case) -> float:
     with tempfile.TemporaryDirectory() as folder:
         keys = _keys(Path(folder), 1) if case.with_tls else None
         return bare_stream.seconds_a_round(case.nodes, 4 * VALUES[case.payload], case.rounds, keys)
+
+
+def _check_seconds(size: int) -> float:
+    """Return how long it takes to measure how far a dense upload is from what was sent."""
+    sent = PayloadProblem(1, size).initial_state()
+    upload = (sent.model + 1.0).numpy()
+
+    def see_all() -> None:
+        change = Change(sent)
+        for place in range(0, size, PART_VALUES):
+            change.see("model", slice(place, place + PART_VALUES), upload[place : place + PART_VALUES])
+
+    return median_seconds({"checks": see_all}, 9)["checks"]
 
 
 def _keys(folder: Path, clients: int) -> Keys:

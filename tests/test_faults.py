@@ -31,6 +31,8 @@ ZERO_SUM = ["sparse_proxskip", "sparse_proxskip_local", "scaffold", "hybrid"]
 def _no_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("strategies.flower.strategy.FIRST_PAUSE_SECONDS", 0.0)
+        for module in ("roster", "membership"):  # who lost its state is waited for
+            patch.setattr(f"strategies.flower.{module}.GATHERING_SECONDS", 0.1)
         yield
 
 

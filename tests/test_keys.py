@@ -422,11 +422,11 @@ def test_only_those_with_a_good_key_get_in(keys: Keys, tmp_path: Path) -> None:
         with (
             client_process(str(bundles[0]), *at, *part, log=tmp_path / "0.log"),
             client_process(str(bundles[1]), *at, "--partition", "1/2", log=tmp_path / "1.log"),
-            RawStream(Link.of_bundle(Bundle.read(bundles[2]), hub.address)) as impostor,
         ):
             run = deploy(hub, load_experiment("digits", ["clients=2", "rounds=30"]))
             assert run.counted == [2] * 30
-            answer = impostor.hello("client-0").hear_until("refused").refused
+            with RawStream(Link.of_bundle(Bundle.read(bundles[2]), hub.address)) as impostor:
+                answer = impostor.hello("client-0").hear_until("refused").refused
             assert answer.reason == "the key of client-2 does not go with the name client-0"
             assert answer.final
 

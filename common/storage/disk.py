@@ -38,7 +38,8 @@ def writing(path: Path) -> Iterator[Path]:
         # What safetensors says of the system's error is in its text alone.
         number = getattr(error, "errno", None)
         full = number in _FULL or any(f"(os error {one})" in str(error) for one in _FULL)
-        raise (NoRoomError if full else UserError)(f"cannot write {path}: {error}") from None
+        text = f"cannot write {path}: {error}"
+        raise NoRoomError(text) if full else UserError(text, public="it cannot write to its disk") from None
 
 
 def when_there_is_room(write: Callable[[], _Result], say: Say) -> _Result:

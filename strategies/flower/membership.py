@@ -36,7 +36,7 @@ from strategies.flower.terms import Terms
 
 MOST_TIMES_LEFT_OUT = 10  # in a row
 LARGEST_SUM = 1e-3  # of the controls, relative: what rounding leaves is a thousandth of that
-FORGOT = "has lost its control variate"
+MOST_TIMES_FORGOTTEN = 10
 
 Orders = Callable[[Literal["audit"]], dict[str, Message]]  # what each client here is told, of what is asked
 
@@ -67,6 +67,7 @@ class Membership:
         self._away_since: dict[str, float] = {}  # of members: when they were first missed
         self._say = say
         self._times_left_out: dict[str, int] = {}  # in a row
+        self._times_forgotten: dict[str, int] = {}  # of what each client was counted on for
         self._wanted = ""  # who must be back before the controls sum to zero again
 
     @property
@@ -102,6 +103,14 @@ class Membership:
         if self._algorithm.has_control:
             what_now = "it starts afresh, and the others will be re-centred when all of them are here"
             self._say(Event(f"{name} {why}: {what_now}", kind="given up", client=name))
+
+    def forgot(self, name: str, grid: Grid) -> None:
+        """Give up a member that has lost its control variate; put it out if that is all it does, as it costs others."""
+        times = self._times_forgotten[name] = self._times_forgotten.get(name, 0) + 1
+        if times < MOST_TIMES_FORGOTTEN:
+            self.give_up(name, "has lost its control variate")
+        else:
+            self.put_out(name, f"has lost its control variate {times} times; with --state DIR it would not", grid)
 
     def put_out(self, name: str, why: str, grid: Grid) -> None:
         """Give up a client that did what no honest one does, with its control variate, and ask it no more."""
@@ -203,7 +212,7 @@ class Membership:
                 occasion.meter.received(occasion.purpose, name, reply)
                 yield name, reply.content
             elif reply.error.code == CLIENT_FORGOT:
-                self.give_up(name, FORGOT)
+                self.forgot(name, occasion.grid)
             else:
                 self._say(Event(f"{name}: {short(reply.error.reason)}", kind="no answer", client=name))
         occasion.meter.close(occasion.purpose, questions, occasion.grid)

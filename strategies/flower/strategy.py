@@ -38,7 +38,7 @@ from common.vectors.divergence import refuse_divergence
 from strategies.flower.downlink import Downlink
 from strategies.flower.exchange import Questions
 from strategies.flower.listener import Listener
-from strategies.flower.membership import FORGOT, Membership, Occasion
+from strategies.flower.membership import Membership, Occasion
 from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
 from strategies.flower.robust import RobustTally
@@ -298,7 +298,8 @@ class AlgorithmStrategy(Strategy):
             reasons = tally.refused if reply.error.code == CLIENT_FAILED else tally.absent
             reasons[name] = short(reply.error.reason)
             if reply.error.code == CLIENT_FORGOT:
-                self.members.give_up(name, FORGOT)
+                assert self._grid is not None
+                self.members.forgot(name, self._grid)
             return
         try:
             self._meter.received("train", name, reply)

@@ -11,16 +11,18 @@ import pytest
 import torch
 
 from client.part import Part
-from client.round import Participant, Station
+from client.round import ForgottenError, Participant, Station
 from common.codec.payload import checksum_of
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
-from common.messages.messages import Order, Recentring
+from common.messages.messages import Order, Recentring, Report
 from common.rounds.history import History
 from common.rounds.outliers import MOST_TIMES_THE_MEDIAN, Change, median_of, outliers
 from common.rounds.state import ServerState
 from common.say import Event
+from common.storage.spool import Spool
+from strategies.flower.membership import MOST_TIMES_FORGOTTEN
 from strategies.flower.strategy import FederationError
 from strategies.flower.tally import Tally
 from strategies.flower.terms import Terms
@@ -90,7 +92,7 @@ def test_a_control_of_1e30_reaches_nobody(tmp_path: Path) -> None:
 def test_most_clients_must_be_left(tmp_path: Path) -> None:
     """Of two, nobody can say who of them lies: the run ends, with the reason."""
     with pytest.raises(FederationError, match=r"round 1 cannot be done: client-1: sent a change of the model"):
-        federation(experiment_of(clients=2), tmp_path, [LIAR], liar(scaled(1e30)))
+        federation(experiment_of(clients=2), tmp_path / "one", [LIAR], liar(scaled(1e30)))
     with pytest.raises(FederationError, match=r"round 1 cannot be done: client-[01]: .*; client-[01]: "):
         federation(experiment_of(), tmp_path, [0, 1], liar(scaled(float("nan"))))
 
@@ -114,6 +116,23 @@ def test_who_is_put_out_may_not_come_again(tmp_path: Path) -> None:
 
     federation(experiment_of(), tmp_path, [LIAR], Notified)
     assert heard == ["round 1"]
+
+
+def test_a_client_that_forgets_all_the_time_is_put_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time all others have to show their control variates, and be re-centred."""
+    monkeypatch.setattr("strategies.flower.strategy.FIRST_PAUSE_SECONDS", 0.0)
+
+    class Forgetful(Participant):
+        def train(self, order: Order) -> Report[bytes | Spool]:
+            if order.history.counted:
+                raise ForgottenError("lost")
+            return super().train(order)
+
+    run = federation(experiment_of(rounds=20), tmp_path, [LIAR], Forgetful, Terms(audit_every_rounds=20))
+    assert sum("client-1 has lost its control variate:" in text for text in run.said) == MOST_TIMES_FORGOTTEN - 1
+    assert put_out(run) == ["client-1"]
+    assert run.counted[-1] == CLIENTS - 1
+    assert max(run.audits) < 1e-5
 
 
 def test_honest_runs_have_the_bits_that_they_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
