@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -11,6 +12,7 @@ from common.errors import PublicError
 LONGEST_TEXT = 100_000  # characters
 DEEPEST = 16  # sections and lists in each other
 LONGEST_INTEGER = 20  # digits: all of 64 bits
+SURROGATE = re.compile("[\ud800-\udfff]")
 _INTEGER, _MERGE = "tag:yaml.org,2002:int", "tag:yaml.org,2002:merge"
 
 
@@ -26,6 +28,8 @@ class _PlainLoader(yaml.SafeLoader):
         for what in ("anchor", "tag"):
             if getattr(event, what, None) is not None:
                 raise _refused(f"{what}s and aliases are not read here: write out what is meant", event)
+        if SURROGATE.search(getattr(event, "value", "")):  # it could be neither sent nor shown
+            raise _refused("half of a character", event)
         self._depth += 1
         if self._depth > DEEPEST:
             raise _refused(f"more than {DEEPEST} sections or lists in each other", event)

@@ -7,6 +7,7 @@ is without one, and no secret.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from common.program.identity import UNREADABLE, checked_name, load_private_key, 
 from common.storage.replace import read_small_file
 
 _IN_ALL = ("server", "client", "authority")  # in bundles of older versions too
+_LINES = re.compile(r"([!-~][ -~]*\n)+")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +117,7 @@ def _remedy(bundle: Bundle) -> str:
 
 
 def _block(value: str) -> str:
-    """Return a value as YAML: several lines as a block, which keeps them as they are."""
-    if "\n" not in value:
+    """Return a value as YAML: lines as a block, if that keeps them as they are."""
+    if not _LINES.fullmatch(value):
         return f"{json.dumps(value)}\n"  # in quotes, so that no name is read as a number
     return "|\n" + "".join(f"  {line}\n" for line in value.splitlines())

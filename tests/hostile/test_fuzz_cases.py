@@ -81,6 +81,16 @@ def test_what_is_no_memory_is_refused(data: bytes) -> None:
     assert not target("memory").read(data)
 
 
+def test_half_a_character_is_no_part_of_an_experiment() -> None:
+    assert not target("experiment").read(b'\n? "\\uD800"\n')
+
+
+def test_a_bundle_comes_back_however_its_lines_were_written() -> None:
+    for seed in target("bundle").seeds():
+        folded = seed.replace(b"authority: |\n", b"authority:\n").replace(b"\n  ", b"\n\n  ", 3)
+        assert target("bundle").read(folded)
+
+
 def test_an_upload_has_no_average() -> None:
     """In a file it was not even looked at."""
     assert not target("codec").read(
