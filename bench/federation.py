@@ -218,11 +218,14 @@ def _stock_seconds() -> float:
         stack.enter_context(_process([f"{BIN}/flower-superlink", *here, *link], environment))
         time.sleep(5)
         for index in range(2):
-            node_config = f'partition="{index}/2" state="{folder}"'
+            node_config = f'partition="{index}/2" state="{folder}" allow-task="{TASK}"'
             node = ("--superlink", for_nodes, "--port", _free_port(), "--node-config", node_config)
             stack.enter_context(_process([f"{BIN}/flower-supernode", *here, *node], environment))
-        configuration = f'experiment="{EXPERIMENT}" settings="rounds={STOCK_ROUNDS + 1}" output="{folder / "run"}"'
-        stack.enter_context(_process([f"{BIN}/flwr", "run", ".", "here", "--run-config", configuration], environment))
+        settings = f'settings = "rounds={STOCK_ROUNDS + 1}"\noutput = "{folder / "run"}"\n'
+        configuration = folder / "run.toml"  # nodes take the text of an experiment, not its path
+        configuration.write_text(f'experiment = """\n{EXPERIMENT.read_text()}"""\n{settings}')
+        run = [f"{BIN}/flwr", "run", ".", "here", "--run-config", str(configuration)]
+        stack.enter_context(_process(run, environment))
         while not (folder / "run" / "model.safetensors").exists():
             time.sleep(0.5)
         return statistics.median(record.seconds for record in RunFolder(folder / "run").rounds()[1:])
