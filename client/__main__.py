@@ -134,7 +134,7 @@ def main() -> None:
     except SystemExit as end:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(end.code if isinstance(end.code, int) else 0)
+        os._exit(end.code if isinstance(end.code, int) else bool(end.code))
 
 
 if __name__ == "__main__":

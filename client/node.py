@@ -13,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import SimpleQueue
 
 import grpc
@@ -279,7 +280,7 @@ class ResidentNode:
             hand = self._to_do.popleft()
             if hand.is_wanted:
                 self._working_on, self._step = hand, (0, 0)
-                self._workers.give(lambda hand=hand: self._do(hand))  # type: ignore[misc]
+                self._workers.give(partial(self._do, hand))
 
     def _do(self, hand: Hand) -> None:
         """Let the app answer a task; this is in a thread of its own."""

@@ -24,7 +24,6 @@ FIRST_WORD_SECONDS = 30.0  # in which a server says anything at all to a client 
 MOST_PROGRESS_IN_LINE = 10  # behind an upload; nobody wants to know later
 KEPT_FREE_BYTES = 1 << 28  # of the disk, or half of what is left of it
 
-
 CHANNEL_OPTIONS = (
     *STREAM_OPTIONS,
     ("grpc.use_local_subchannel_pool", 1),  # a new connection is a new one, not a share in one that may be dead

@@ -54,8 +54,7 @@ def decode_upload(data: Bytes, like: ServerState, most_values: int | None = None
 
 def checksum_of(upload: Bytes) -> int:
     """Return the checksum that an upload's model ends with: it tells uploads apart, and costs nothing."""
-    reader = Reader(upload)
-    lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
+    lengths = _lengths(Reader(upload))
     end = len(upload) - sum(lengths[1:])
     return int.from_bytes(upload[end - CHECKSUM_BYTES : end], "little")
 
@@ -82,7 +81,7 @@ def _unpack(
 ) -> list[Entries | Blocks | None]:
     """Read the four vectors; the last one may be left out, and must be where no `average` gives its size."""
     reader = Reader(data)
-    lengths = [reader.varint(f"the length of {name}") for name in VECTORS]
+    lengths = _lengths(reader)
     if sum(lengths) != reader.left:
         raise DecodeError(f"{reader.left} bytes of vectors where the lengths add up to {sum(lengths)}")
     expected = {"model": like.model, "control": like.control, "buffers": like.buffers}
@@ -97,6 +96,10 @@ def _unpack(
         except DecodeError as error:
             raise DecodeError(f"{name}: {error}") from None
     return vectors
+
+
+def _lengths(reader: Reader) -> list[int]:
+    return [reader.varint(f"the length of {name}") for name in VECTORS]
 
 
 def _vector(data: Reader, like: Tensor | None, most_values: int | None) -> Entries | Blocks | None:

@@ -31,7 +31,8 @@ def run_program(app: Callable[[], object]) -> None:
         sys.exit(2)
     except Exception as error:
         traceback.print_exc()
-        sys.stderr.write(f"error: an unexpected {type(error).__name__}, which is a fault of this program: {error}\n")
+        what = one_line(str(error), LONGEST_ERROR)
+        sys.stderr.write(f"error: an unexpected {type(error).__name__}, which is a fault of this program: {what}\n")
         sys.exit(UNEXPECTED)
 
 

@@ -94,7 +94,8 @@ class Roster:
         """Let a client take no part any more, whenever it comes, and tell it so."""
         self.put_out[name] = why
         self._say(Event(f"{name} is put out: it {why}", kind="put out", client=name))
-        self._turn_away(self.nodes.pop(name), name, grid)
+        if name in self.nodes:  # else it has left meanwhile, and hears of it when it comes back
+            self._turn_away(self.nodes.pop(name), name, grid)
         self._next_look = 0.0  # there is a place for another
 
     def _turn_away(self, node: int, name: str, grid: Grid) -> None:

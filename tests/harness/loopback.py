@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import torch
 from flwr.app import Context, Error, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
-from flwr.serverapp import Grid
 
 from client.app import make_app
 from client.part import Part
 from client.round import Participant, Station
 from common.messages.flower import CLIENT_GONE, begin_run, set_message_id
 from common.messages.messages import Run
+from strategies.flower.prompt_grid import PlainGrid
 
 
 class Fate(Enum):
@@ -63,30 +62,14 @@ class LoopbackClient:
         return self._participant
 
 
-class LoopbackGrid(Grid):
+class LoopbackGrid(PlainGrid):
     """A Flower grid whose nodes are clients in this process; `fate` decides of every message but the first question."""
 
     def __init__(self, clients: dict[int, LoopbackClient], fate: Callable[[Message], Fate]) -> None:
         self.clients = clients
         self._fate = fate
         self._replies: dict[str, Message] = {}
-        self._run: object = None
         begin_run()
-
-    def set_run(self, run: Any) -> None:  # noqa: ANN401 - a type of Flower's that is not public
-        """Change the run."""
-        self._run = run
-
-    @property
-    def run(self) -> Any:  # noqa: ANN401
-        """Return the run."""
-        return self._run
-
-    def create_message(
-        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
-    ) -> Message:
-        """Make a message to a node."""
-        return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
         """Return the clients that are here."""
