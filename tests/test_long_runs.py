@@ -40,7 +40,10 @@ def test_rounds_with_a_large_model_leave_none_of_them_behind(tmp_path: Path) -> 
     """One copy of 4 MB that was left behind in each round would be 200 MB in the end; a tenth of that is allowed."""
     settings = ["task.size=1000000", "rounds=70", "clients=2"]
     experiment = load_experiment(str(REPOSITORY / "bench" / "payload.yaml"), settings)
-    with Hub("127.0.0.1:0") as hub, clients(hub.address, 2, tmp_path) as processes:
+    with (
+        Hub("127.0.0.1:0") as hub,
+        clients(hub.address, 2, tmp_path, "--allow-task", "bench.payload:Payload") as processes,
+    ):
         watched = [os.getpid(), *(process.pid for process in processes)]
         sizes: list[list[int]] = []
 
