@@ -97,10 +97,10 @@ def join(
 
     from client.join import Membership, prepare, serve  # they bring torch and flwr, which are slow to import
 
-    prepare(device, threads, memory_limit)
+    chosen_device = prepare(device, threads, memory_limit)
     config: dict[str, bool | float | int | str] = {
         "data": str(data) if data else "",
-        "device": device,
+        "device": chosen_device,
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,

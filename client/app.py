@@ -17,8 +17,9 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.part import Part, default_name
-from client.round import ForgottenError, Participant, Station
+from client.round import ForgottenError, Participant, Station, StepHeard
 from common.errors import MessageError, PublicError, UserError
+from common.experiment.experiment import Experiment
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
     Run,
@@ -123,13 +124,15 @@ class Resident:
         self._run_id: int | None = None
         self._run = ""
         self._participant: Participant | None = None
-        self.on_step: Callable[[int, int], None] = lambda done, of: None  # hears of each local step
+        self.on_step: StepHeard = lambda number, done, of: None
+        self.on_run: Callable[[Experiment], None] = lambda experiment: None  # hears what is asked for, before it is
 
     def __call__(self, context: Context) -> Participant:
         """Return the participant of a message's run."""
         if self._participant is None or self._run_id != context.run_id:
             run = run_of(context)
             if self._participant is None or self._run != run.name:
+                self.on_run(run.experiment)
                 self._participant = participant_of(context, run)
                 self._participant.on_step = self.on_step
             self._run, self._run_id = run.name, context.run_id

@@ -19,6 +19,18 @@ PROOF_OF_NOTHING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # only to see whethe
 PROOF_OF_NOTHING.check_hostname = False
 PROOF_OF_NOTHING.verify_mode = ssl.CERT_NONE
 
+WORDS = {  # of gRPC, and ours
+    "Connection refused": "nobody listens there yet",
+    "Domain name not found": "its name cannot be resolved",
+    "Socket closed": "the connection is closed",
+}
+
+
+def in_words(details: str) -> str:
+    """Return what gRPC says of a connection as an operator would: the last of its reasons is the one."""
+    reason = details.rpartition(": ")[2].strip(" ]).") or "no reason given"
+    return WORDS.get(reason, reason)
+
 
 def what_is_wrong(link: Link) -> str | None:
     """Return why this client and the server that a link leads to will never understand each other."""

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,25 +20,30 @@ from client.limits import limit_memory
 from client.link import Way
 from client.node import PROGRESS_SECONDS, ResidentNode, Workers
 from client.part import Part
+from client.screen import Screen
 from client.state_folder import identity_of, in_use
 from client.stream import channel_to
 from common.errors import UserError
 from common.program.device import choose_device
 from common.program.garbage import leave_alone_what_is_loaded
-from common.say import Event, sparing
+from common.say import sparing
 
 MOST_LINES_A_MINUTE = 100
 MOST_WORKERS = 8  # more would wait for each other, not for the disk
 LONGEST_LEAVE_SECONDS = 1.9  # whatever a server has made this process do
 
 
-def prepare(device: str, threads: int | None, memory_limit: int | None) -> None:
-    """Take of this machine what the client may, and say now, not when the server first asks, if that cannot be."""
-    choose_device(device)
+def prepare(device: str, threads: int | None, memory_limit: int | None) -> str:
+    """Take of this machine what the client may, and say now, not when the server first asks, if that cannot be.
+
+    Return the device that is meant.
+    """
+    chosen = choose_device(device)
     if threads is not None:
         torch.set_num_threads(threads)
     if memory_limit is not None:
         limit_memory(memory_limit)
+    return str(chosen)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +59,25 @@ class Membership:
 def serve(membership: Membership, *, leave_with_parent: bool) -> None:
     """Run a node for each part until a signal, or until the first of them gives up."""
     state = str(membership.config.get("state") or "")
-    with in_use(Path(state), [name for _, name in membership.ways]) if state else nullcontext():
-        asyncio.run(_serve(membership, leave_with_parent=leave_with_parent))
+    with (
+        in_use(Path(state), [name for _, name in membership.ways]) if state else nullcontext(),
+        Screen() as screen,
+    ):
+        asyncio.run(_serve(membership, screen, leave_with_parent=leave_with_parent))
 
 
-async def _serve(membership: Membership, *, leave_with_parent: bool) -> None:
+async def _serve(membership: Membership, screen: Screen, *, leave_with_parent: bool) -> None:
     channels = {link: channel_to(link) for link in {link for link, _ in membership.ways}}
     workers = Workers(min(len(membership.parts), MOST_WORKERS))
     nodes = [
-        _node(membership, way, part, channels[way[0]], workers)
+        _node(membership, way, part, channels[way[0]], workers, screen)
         for way, part in zip(membership.ways, membership.parts, strict=True)
     ]
     _leave_at_a_signal(nodes)
     if leave_with_parent:
         threading.Thread(target=_leave_with_parent, daemon=True).start()
     leave_alone_what_is_loaded()
-    telling = asyncio.create_task(_tell_progress(nodes))
+    telling = asyncio.create_task(_tell_progress(nodes, screen))
     ends = await _ends_of(nodes)
     telling.cancel()
     for channel in channels.values():
@@ -103,20 +111,27 @@ def _leave_at_a_signal(nodes: Sequence[ResidentNode]) -> None:
         signal.signal(number, leave)
 
 
-async def _tell_progress(nodes: Sequence[ResidentNode]) -> None:
+async def _tell_progress(nodes: Sequence[ResidentNode], screen: Screen) -> None:
+    """Tell the servers, and who sits here, how far the clients are."""
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
         for node in nodes:
             node.tell_progress()
+        screen.show([node.standing for node in nodes])
 
 
 def _node(
-    membership: Membership, way: Way, part: Part | None, channel: grpc.aio.Channel, workers: Workers
+    membership: Membership,
+    way: Way,
+    part: Part | None,
+    channel: grpc.aio.Channel,
+    workers: Workers,
+    screen: Screen,
 ) -> ResidentNode:
     link, name = way
     config = {**membership.config, "name": name, "partition": f"{part.index}/{part.of}" if part else ""}
     state = str(config.get("state") or "")
-    say = sparing(_say_as(name), MOST_LINES_A_MINUTE, 60.0)
+    say = sparing(screen.say_as(name), MOST_LINES_A_MINUTE, 60.0)
     resident = Resident()
     node = ResidentNode(
         link,
@@ -128,7 +143,7 @@ def _node(
         say,
         membership.max_upload_kbps,
     )
-    resident.on_step = node.note_step
+    resident.on_step, resident.on_run = node.note_step, node.note_run
     return node
 
 
@@ -137,11 +152,3 @@ def _leave_with_parent() -> None:
     while os.read(sys.stdin.fileno(), 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _say_as(name: str) -> Callable[[str], None]:
-    def say(text: str) -> None:
-        sys.stderr.write(f"{name}: {Event.of(text)}\n")  # which may be the server's words
-        sys.stderr.flush()
-
-    return say

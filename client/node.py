@@ -20,10 +20,13 @@ import grpc
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from client.handshake import what_is_wrong
+from client.handshake import in_words, what_is_wrong
 from client.link import Link
+from client.screen import Standing
 from client.stream import Hand, Pace, Stream, Summary, begun
 from common.errors import MessageError, UserError
+from common.experiment import plugins
+from common.experiment.experiment import Experiment
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.messages.flower import SOFTWARE, begin_run, set_message_id
 from common.messages.messages import message_type_of
@@ -105,6 +108,8 @@ class ResidentNode:
         self._to_do: deque[Hand] = deque()
         self._working_on: Hand | None = None
         self._step = (0, 0)  # how far the training at hand is: done, of
+        self._round = self._rounds = 0  # of the run that we are in
+        self._is_between_runs = False  # the last one ended as it should, and there is none now
         self._told = Progress()  # the last
 
     async def run(self) -> None:
@@ -120,26 +125,64 @@ class ResidentNode:
                 raise
             except Exception as error:  # whatever else it was, a client that stays is worth more than one that ends
                 is_good = not isinstance(error, MessageError)  # one that breaks the rules will do so again
-                self._say_once(f"{await self._reason(error)}; trying again")
+                reason = await self._reason(error)
+                if not (self._is_between_runs and isinstance(error, (StreamEndedError, grpc.RpcError))):
+                    self._say_once(f"{reason}; trying again")
             is_good = is_good and self._joined > joined_before
             wait = FIRST_WAIT_SECONDS if is_good else min(2 * wait, LONGEST_WAIT_SECONDS)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), wait * random.uniform(0.5, 1.0))  # noqa: S311 - no secret
 
-    def note_step(self, done: int, of: int) -> None:
+    def note_run(self, experiment: Experiment) -> None:
+        """Say what a new run asks of this client, before its data is loaded; called where it computes."""
+        self._rounds = experiment.rounds
+        task = plugins.name_of(experiment.task.plugin_package, type(experiment.task))
+        algorithm = plugins.name_of(experiment.algorithm.plugin_package, type(experiment.algorithm))
+        size = f"{experiment.rounds} rounds, {experiment.clients} clients"
+        self._say(f"takes part in {experiment.name}: task {task}, method {algorithm}, {size}")
+
+    def note_step(self, number: int, done: int, of: int) -> None:
         """Note how far the training at hand is; called where it computes."""
-        self._step = (done, of)
+        self._round, self._step = number, (done, of)
+
+    @property
+    def standing(self) -> Standing:
+        """Return how far this client is, for those who watch."""
+        at_hand = self._at_hand
+        return Standing(
+            doing=self._doing(at_hand),
+            round=self._round,
+            rounds=self._rounds,
+            done=at_hand.done if at_hand else 0,
+            of=at_hand.of if at_hand else 0,
+            bytes_up=self._summary.bytes_up,
+            bytes_down=self._summary.bytes_down,
+        )
+
+    def _doing(self, at_hand: Progress | None) -> str:
+        if at_hand is not None and at_hand.of:
+            return "downloading" if at_hand.phase == Progress.DOWNLOADING else "training"
+        if at_hand is not None and not self._round:
+            return "preparing its data"
+        if self._stream is None:
+            return f"waiting for the server at {self._link.address}"
+        return "waiting for the other clients" if self._round else "waiting for a run"
+
+    @property
+    def _at_hand(self) -> Progress | None:
+        """Return how far the task at hand is, if there is one."""
+        if (hand := self._downloading) is not None:
+            phase, done, of = Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size
+            return Progress(task=hand.id, phase=phase, done=done, of=of)
+        if (hand := self._working_on) is not None:
+            done, of = self._step
+            return Progress(task=hand.id, phase=Progress.TRAINING, done=done, of=of)
+        return None
 
     def tell_progress(self) -> None:
         """Tell how far the task at hand is, if it is further than when this was last called."""
-        if (hand := self._downloading) is not None:
-            phase, done, of = Progress.DOWNLOADING, hand.incoming.received, hand.incoming.size
-        elif (hand := self._working_on) is not None:
-            phase, (done, of) = Progress.TRAINING, self._step
-        else:
-            return
-        progress = Progress(task=hand.id, phase=phase, done=done, of=of)
-        if self._stream is not None and of and progress != self._told:
+        progress = self._at_hand
+        if self._stream is not None and progress and progress.of and progress != self._told:
             self._told = progress
             self._stream.progress(progress)
 
@@ -203,11 +246,13 @@ class ResidentNode:
                 self._join(frame.welcome)
             case "wait":
                 self._joined += 1
-                self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
+                if not self._is_between_runs:
+                    self._say_once(f"joined the server at {self._link.address}; waiting: {frame.wait.reason}")
             case "refused":
                 self._leave(frame.refused)
             case "finished":
-                self._say(self._summary.told(frame.finished.summary))
+                self._is_between_runs, self._round = True, 0
+                self._say(self._summary.told(frame.finished))
             case _:
                 raise MessageError("the server sent a frame that this version does not know")
 
@@ -219,6 +264,7 @@ class ResidentNode:
     def _join(self, welcome: Welcome) -> None:
         """Prepare for a run, or go on with the one that we were in."""
         self._joined += 1
+        self._is_between_runs = False
         self._say_once(f"joined the server at {self._link.address}")
         config: dict[str, bool | float | int | str] = {"experiment": welcome.experiment, "run": welcome.run}
         if self._context is None or self._context.run_config != config:
@@ -329,11 +375,11 @@ class ResidentNode:
             return f"something went wrong here ({error!r})"
         code, details = error.code(), error.details() or ""
         if code is not grpc.StatusCode.UNAVAILABLE:
-            return f"lost the server at {self._link.address} ({code.name}: {details})"
+            return f"lost the server at {self._link.address} ({in_words(details)})"
         wrong = None if self._joined else await asyncio.to_thread(what_is_wrong, self._link)
         if wrong:  # and it will not change
             raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
-        return f"waiting for the server at {self._link.address} ({details.rpartition('last error: ')[2]})"
+        return f"waiting for the server at {self._link.address} ({in_words(details)})"
 
 
 def _message(hand: Hand) -> Message:

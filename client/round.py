@@ -28,6 +28,8 @@ from common.rounds.state import ClientMemory, Pending, ServerState, Upload
 from common.storage.spool import Spool
 from common.vectors.divergence import refuse_infinite
 
+StepHeard = Callable[[int, int, int], None]  # hears after each local step: of which round, how many of how many
+
 _shared_problem = SharedProblem()
 
 
@@ -76,9 +78,7 @@ class Participant:
         self.introduction = introduction
         self.name = introduction.client
         self.like = like  # the sizes that messages must have
-        self.on_step: Callable[[int, int], None] = (
-            _ignore  # hears after each local step: how many are done, of how many
-        )
+        self.on_step: StepHeard = _ignore
         self._algorithm = algorithm
         self._problem = problem
         self._objective = problem.objective([own])
@@ -121,7 +121,7 @@ class Participant:
             _on(order.state, self._device),
             self._settled(order),
             self._objective,
-            on_step=lambda done: self.on_step(done, plan.local_steps),
+            on_step=lambda done: self.on_step(plan.round, done, plan.local_steps),
         )
         here = _upload_on_cpu(upload)
         watch.end("train")  # only now: a GPU may have been at it until its result was wanted
@@ -238,7 +238,7 @@ def _load(experiment: Experiment, station: Station, run: str) -> tuple[Problem, 
     return _shared_problem.load(experiment, DataFolder.choose(station.data), station.device, run), part.index
 
 
-def _ignore(done: int, of: int) -> None:
+def _ignore(number: int, done: int, of: int) -> None:
     """Hear nothing of local steps."""
 
 

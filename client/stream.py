@@ -15,10 +15,21 @@ from google.protobuf.message import DecodeError
 
 from client.link import Link
 from common.errors import MessageError
-from common.messages.messages_pb2 import Answer, Failure, FromClient, FromServer, Goodbye, Held, Hello, Progress
+from common.messages.messages_pb2 import (
+    Answer,
+    Failure,
+    Finished,
+    FromClient,
+    FromServer,
+    Goodbye,
+    Held,
+    Hello,
+    Progress,
+)
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import METHOD, PREFIX_BYTES, SMALLEST_PIECE_BYTES, STREAM_OPTIONS, Incoming, place_to_go_on
 from common.storage.spool import PIECE_BYTES, Spool, SpoolError
+from common.units import bytes_text, seconds_text
 
 FIRST_WORD_SECONDS = 30.0  # in which a server says anything at all to a client that has come
 MOST_PROGRESS_IN_LINE = 10  # behind an upload; nobody wants to know later
@@ -47,23 +58,21 @@ def channel_to(link: Link) -> grpc.aio.Channel:
 class Summary:
     """What a client did in a run."""
 
-    tasks: int = 0
     seconds: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
 
     def note_task(self, seconds: float) -> None:
         """Count a task that is done."""
-        self.tasks += 1
         self.seconds += seconds
 
-    def told(self, summary: str) -> str:
+    def told(self, finished: Finished) -> str:
         """Return what to say when a run is over, and begin anew."""
-        carried = f"{self.bytes_up / 1000:.1f} kB up and {self.bytes_down / 1000:.1f} kB down"
-        own = f"this client answered {self.tasks} times, with {carried}, in {self.seconds:.1f} s of work"
-        self.tasks = self.bytes_down = self.bytes_up = 0
+        carried = f"sent {bytes_text(self.bytes_up)}, got {bytes_text(self.bytes_down)}"
+        own = f"{finished.counted} counted of this client, {carried}, {seconds_text(self.seconds)} of work"
+        self.bytes_down = self.bytes_up = 0
         self.seconds = 0.0
-        return f"{summary}; {own}; waiting for the next run"
+        return f"{finished.summary}; {own}; waiting for the next run"
 
 
 @dataclass(eq=False)

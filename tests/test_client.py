@@ -93,11 +93,11 @@ def test_a_round_says_what_its_phases_took_and_one_that_is_sent_again_nothing(tm
 def test_who_wants_to_know_hears_of_every_local_step() -> None:
     experiment = load_experiment("digits", ["clients=3", "rounds=5", "schedule.period=4"])
     heard, deaf = (Participant.join(experiment, station(0), "run") for _ in range(2))
-    steps: list[tuple[int, int]] = []
-    heard.on_step = lambda done, of: steps.append((done, of))
+    steps: list[tuple[int, int, int]] = []
+    heard.on_step = lambda *step: steps.append(step)
     second = order(experiment, 2, torch.zeros(650), NEW)
     assert same(heard.train(second), deaf.train(second))
-    assert steps == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert steps == [(2, 1, 4), (2, 2, 4), (2, 3, 4), (2, 4, 4)]
 
 
 class CountedExperiment:

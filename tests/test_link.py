@@ -230,15 +230,33 @@ def test_why_there_is_no_answer_is_what_flower_hears(hub: Hub, grid: LinkGrid) -
     assert (reply.error.code, reply.error.reason) == (10_003, "lost it")
 
 
-def test_progress_is_heard(hub: Hub, grid: LinkGrid) -> None:
+def test_what_a_client_does_is_known_at_every_moment(hub: Hub, grid: LinkGrid) -> None:
+    def now() -> tuple[str, int, int]:
+        client = grid.clients_now()["a"]
+        assert client.since is not None
+        assert time.time() - 60 < client.since <= time.time()
+        return client.doing, client.done, client.of
+
     with joined(hub) as stream:
+        assert now() == ("idle", 0, 0)
+        asked = ask(grid)
+        task = stream.hear_until("task").task.task
+        for phase, doing in ((Progress.DOWNLOADING, "downloading"), (Progress.TRAINING, "training")):
+            stream.say(progress=Progress(task=task, phase=phase, done=12, of=64))
+            wait_until(lambda doing=doing: now() == (doing, 12, 64))  # type: ignore[misc]
+        stream.say(progress=Progress(task=task, phase=7, done=1, of=2))  # type: ignore[arg-type] # of one that knows more
+        stream.say(answer=Answer(task=task, payload_bytes=3_000, piece=bytes(1_000)))
+        wait_until(lambda: now() == ("uploading", 1_000, 3_000))
+        stream.say(piece=bytes(2_000))
+        answer_to(grid, asked)
+        assert now() == ("answered", 0, 0)
         ask(grid)
-        task = stream.hear_until("task").task
-        progress = Progress(task=task.task, phase=Progress.TRAINING, done=12, of=64)
-        stream.say(progress=progress)
-        seat = grid.seat_of("a")
-        assert seat is not None
-        wait_until(lambda: seat.progress == progress)
+        stream.hear_until("task")
+        wait_until(lambda: now() == ("training", 0, 0))
+        grid.forget_all()
+        assert now() == ("idle", 0, 0)
+        stream.say(goodbye=Goodbye())
+        wait_until(lambda: now() == ("away", 0, 0))
 
 
 def test_clients_hear_of_each_run_and_of_its_end(hub: Hub) -> None:
@@ -248,8 +266,9 @@ def test_clients_hear_of_each_run_and_of_its_end(hub: Hub) -> None:
             with hub.run(Run(experiment=RUN.experiment, name=name)) as grid:
                 welcome = stream.hear_until("welcome").welcome
                 assert (welcome.run, welcome.experiment) == (name, RUN.experiment.to_yaml())
-                grid.summary = f"{name} is over"
-            assert stream.hear_until("finished").finished.summary == f"{name} is over"
+                grid.summary, grid.counted = f"{name} is over", {"a": 7, "b": 8}
+            finished = stream.hear_until("finished").finished
+            assert (finished.summary, finished.counted) == (f"{name} is over", 7)
 
 
 @pytest.mark.parametrize(

@@ -145,8 +145,8 @@ def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> No
         with server_log.open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
         try:
-            wait_until(lambda: "1 of 2 are here (missing: client-1)" in server_log.read_text())
-            wait_until(lambda: "a client cannot take part" in server_log.read_text())
+            wait_until(lambda: "1 of 2 are here\n" in server_log.read_text())
+            wait_until(lambda: "wrong cannot take part: " in server_log.read_text())
             assert "joined the server" in early.read_text()
             assert "part 0 of 5" in wrong.read_text()
             server.send_signal(signal.SIGINT)
@@ -204,7 +204,7 @@ def test_a_local_federation_in_a_folder_with_packages_of_the_same_names(tmp_path
         everybody = descendants_of(server.pid)
         server.terminate()
         assert server.wait(20) == 128 + signal.SIGTERM
-    assert "the same command with --resume run in place of the experiment goes on" in log.read_text()
+    assert "server local --resume run --evaluate-on-clients\n" in log.read_text()
     assert "Traceback" not in log.read_text()
     assert not any(alive(one) for one in everybody)
     done = rounds_in(run)
@@ -268,7 +268,7 @@ def test_a_service_begins_goes_on_and_is_done(tmp_path: Path, capsys: pytest.Cap
         server_app([*service, "--output", str(run), "--evaluate-on-clients"], standalone_mode=False)
     said = capsys.readouterr().out
     assert "going on after round 0 of 3" in said
-    assert f"results: {run}" in said
+    assert f"model   {run / 'model.safetensors'}: " in said
     assert (run / "experiment.yaml").read_text().startswith("# data: scikit-learn digits\n")
     assert all("train_loss" in record["metrics"] for record in rounds_in(run))  # type: ignore[operator]
     server_app([*service, "--output", str(run)], standalone_mode=False)

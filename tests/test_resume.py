@@ -28,6 +28,7 @@ from common.rounds.state import ServerState
 from common.vectors.remainder import Remainder
 from server.deploy.federation import Federation
 from server.link.hub import Hub
+from server.runs.course import Course
 from server.runs.journal import FILE, Journal, JournalEntry
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
@@ -64,7 +65,7 @@ def go_on(hub: Hub, experiment: Experiment, folder: RunFolder, crash_after: int 
 
     entry = Journal(folder.path, experiment).read()
     recorder = Recorder(folder, experiment, entry, show=show, say=lambda _: None)
-    Federation(experiment, load(experiment), Terms(), recorder, entry).run_on(hub)
+    Federation(experiment, load(experiment), Terms(), recorder, Course("test_accuracy"), entry).run_on(hub)
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])

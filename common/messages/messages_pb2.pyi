@@ -160,10 +160,12 @@ class Cancel(_message.Message):
     def __init__(self, task: _Optional[int] = ...) -> None: ...
 
 class Finished(_message.Message):
-    __slots__ = ("summary",)
+    __slots__ = ("summary", "counted")
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
     summary: str
-    def __init__(self, summary: _Optional[str] = ...) -> None: ...
+    counted: int
+    def __init__(self, summary: _Optional[str] = ..., counted: _Optional[int] = ...) -> None: ...
 
 class Goodbye(_message.Message):
     __slots__ = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -20,7 +21,12 @@ MEGABYTES_DIGITS = 1
 
 def utc_now() -> str:
     """Return the time as it is written down: ISO 8601, UTC, with milliseconds."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return utc_of(time.time())
+
+
+def utc_of(seconds: float) -> str:
+    """Return a moment, by time.time(), as it is written down."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,12 +6,15 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from common.errors import DivergedError, UserError
 from common.experiment import plugins
 from common.experiment.shipped import experiment_path
 from common.rounds.records import RoundRecord
 from server.commands import options
 from server.commands.console import Terminal
+from server.commands.going_on import command_to_go_on
 from server.runs.run_folder import RunFolder, next_free
 
 if TYPE_CHECKING:  # it brings torch, which is slow to import
@@ -19,6 +22,7 @@ if TYPE_CHECKING:  # it brings torch, which is slow to import
 
 
 def compare(
+    context: typer.Context,
     experiment: options.ExperimentName,
     algorithms: options.Algorithms = None,
     settings: options.Settings = None,
@@ -56,7 +60,9 @@ def compare(
         for name, one in chosen.items():
             same = (one.task, one.clients, one.seed) == (first.task, first.clients, first.seed)
             own_problem = problem if same else one.load(source, clients_device)
-            runs[name] = _run_as_far_as_it_goes(Simulation(one, own_problem, clients_device), folders[name], terminal)
+            command = command_to_go_on(context, folders[name].path, "simulate")
+            simulation = Simulation(one, own_problem, clients_device)
+            runs[name] = _run_as_far_as_it_goes(simulation, folders[name], terminal, command)
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
@@ -67,13 +73,15 @@ def compare(
     terminal.say(f"figure: {figure}\nresults: {parent}")
 
 
-def _run_as_far_as_it_goes(simulation: Simulation, folder: RunFolder, terminal: Terminal) -> list[RoundRecord]:
+def _run_as_far_as_it_goes(
+    simulation: Simulation, folder: RunFolder, terminal: Terminal, command: str
+) -> list[RoundRecord]:
     """Run one side of a comparison; that a method diverges is a result, not the end of the comparison."""
     from server.commands.simulated import run_simulation
 
     folder.begin(simulation.experiment, simulation.problem.data_name)
     try:
-        run_simulation(simulation, folder, terminal)
+        run_simulation(simulation, folder, terminal, command)
     except DivergedError as error:
         terminal.say(f"{folder.path.name}: {error}")
     return folder.rounds()

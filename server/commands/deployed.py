@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-from common.experiment import plugins
 from common.learning.task import Problem
-from common.rounds.algorithm import Algorithm
-from common.say import Event
 from server.commands.console import Terminal
-from server.commands.which_run import OpenRun, how_to_go_on
+from server.commands.shown import shown
+from server.commands.which_run import OpenRun
 from server.deploy.federation import Federation
 from server.link.hub import Hub
-from server.runs.progress import live_view
+from server.runs.about import About
+from server.runs.course import Course
 from server.runs.recorder import Recorder
-from server.runs.summary import summary
+from server.runs.summary import closing_lines
 from strategies.flower.terms import Terms
 
 
-def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, terminal: Terminal) -> None:
-    """Run the experiment on the clients that join the hub, and say how it went, or how it can go on."""
-    folder, experiment, say = run.folder, run.experiment, terminal.say
-    title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
-    with live_view(terminal, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        recorder = Recorder(folder, experiment, run.entry, show=view.show, say=say)
-        federation = Federation(experiment, problem, terms, recorder, run.entry)
-        try:
-            federation.run_on(hub)
-        except (KeyboardInterrupt, SystemExit):
-            run.say(Event(how_to_go_on(folder), kind="stopped"))
-            raise
-    say(f"{problem.data_name}: {summary(folder.rounds(), problem.metric)}")
-    say(f"results: {folder.path}")
+def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, terminal: Terminal, command: str) -> None:
+    """Run the experiment on the clients that join the hub, and say how it went, or by which command it can go on."""
+    folder, experiment, course = run.folder, run.experiment, Course(problem.metric)
+    recorder = Recorder(folder, experiment, run.entry, show=course.add, say=terminal.say)
+    course.catch_up(folder.rounds(), folder.clients())
+    federation = Federation(experiment, problem, terms, recorder, course, run.entry)
+    weights = federation.weights
+    about = About.of(experiment, problem, how="deployed", weights=weights, folder=folder.path, command=command)
+    with shown(terminal, about, course, federation.now):
+        federation.run_on(hub)
+    for line in closing_lines(about, course, recorder.weights_kept, folder.model_file):
+        terminal.say(line)

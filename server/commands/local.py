@@ -6,6 +6,7 @@ import typer
 
 from server.commands import options
 from server.commands.console import Terminal
+from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun
 from strategies.flower.terms import Terms
@@ -45,7 +46,7 @@ def local(
         arguments = arguments_of_clients(run.experiment, data)
         run.begin(problem.data_name)
         own = run.folder.path / "clients"
-        terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
+        terminal.say(f"starting {len(arguments)} client processes; their logs are in {own}")
         needed = terms.minimum_clients or len(arguments)
         with local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say):
-            run_deployed(run, problem, terms, hub, terminal)
+            run_deployed(run, problem, terms, hub, terminal, command_to_go_on(context, run.folder.path))

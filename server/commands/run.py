@@ -10,6 +10,7 @@ from common.errors import UserError
 from common.program.address import host_and_port
 from server.commands import options
 from server.commands.console import Terminal
+from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
 from server.commands.keys import DEFAULT_PORT
 from server.commands.which_run import WhichRun
@@ -65,7 +66,7 @@ def run(
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
         terminal.say(f"listening on {hub.address}; the run is in {begun.folder.path}")
-        run_deployed(begun, problem, terms, hub, terminal)
+        run_deployed(begun, problem, terms, hub, terminal, command_to_go_on(context, begun.folder.path))
 
 
 def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:

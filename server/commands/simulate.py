@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import typer
 
-from common.say import Event
 from server.commands import options
 from server.commands.console import Terminal
+from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
-from server.commands.which_run import WhichRun, how_to_go_on
+from server.commands.which_run import WhichRun
 
 
 def simulate(
@@ -33,7 +33,6 @@ def simulate(
     from common.learning.data import DataFolder
     from common.program.device import choose_device
     from server.commands.simulated import run_simulation
-    from server.runs.summary import summary
     from server.simulation.simulation import Simulation
 
     clients_device = choose_device(device)
@@ -43,10 +42,6 @@ def simulate(
         run.begin(problem.data_name)
         if run.entry:
             simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
-        try:
-            run_simulation(simulation, run.folder, terminal, run.entry)
-        except (KeyboardInterrupt, SystemExit):
-            run.say(Event(how_to_go_on(run.folder), kind="stopped"))
-            raise
-    terminal.say(f"{problem.data_name}: {summary(run.folder.rounds(), problem.metric)}")
-    terminal.say(f"results: {run.folder.path}")
+        command = command_to_go_on(context, run.folder.path)
+        for line in run_simulation(simulation, run.folder, terminal, command, run.entry):
+            terminal.say(line)

@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from common.experiment import plugins
-from common.rounds.algorithm import Algorithm
 from server.commands.console import Terminal
+from server.commands.shown import shown
+from server.runs.about import About
+from server.runs.course import Course
 from server.runs.journal import JournalEntry
-from server.runs.progress import live_view
+from server.runs.now import RunNow
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
+from server.runs.summary import closing_lines
 from server.simulation.simulation import SIMULATION, Simulation
 
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal, as a simulation can do some rounds again
 
 
 def run_simulation(
-    simulation: Simulation, folder: RunFolder, terminal: Terminal, resume_from: JournalEntry | None = None
-) -> None:
-    """Run the rounds that are left, and save the model."""
-    title = plugins.name_of(Algorithm.plugin_package, type(simulation.algorithm))
-    experiment, metric = simulation.experiment, simulation.problem.metric
-    with live_view(terminal, title=title, rounds=experiment.rounds, metric=metric) as view:
-        recorder = Recorder(
-            folder,
-            experiment,
-            resume_from,
-            show=view.show,
-            say=terminal.say,
-            run=SIMULATION,
-            seconds_between_entries=SECONDS_BETWEEN_ENTRIES,
-        )
+    simulation: Simulation,
+    folder: RunFolder,
+    terminal: Terminal,
+    command: str,
+    resume_from: JournalEntry | None = None,
+) -> list[str]:
+    """Run the rounds that are left, and save the model; return the last words on the run."""
+    experiment, course = simulation.experiment, Course(simulation.problem.metric)
+    recorder = Recorder(
+        folder,
+        experiment,
+        resume_from,
+        show=course.add,
+        say=terminal.say,
+        run=SIMULATION,
+        seconds_between_entries=SECONDS_BETWEEN_ENTRIES,
+    )
+    course.catch_up(folder.rounds(), folder.clients())
+    about = About.of(
+        experiment,
+        simulation.problem,
+        how="simulated",
+        weights=simulation.state.model.numel(),
+        folder=folder.path,
+        command=command,
+    )
+    with shown(terminal, about, course, lambda: RunNow(state="training", round=course.round + 1)):
         for record in simulation.rounds():
             recorder.on_round(record, simulation.checkpoint, simulation.controls)
-    recorder.finish(simulation.kept())
+        recorder.finish(simulation.kept())
+    return closing_lines(about, course, recorder.weights_kept, folder.model_file)

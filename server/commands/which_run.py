@@ -96,11 +96,6 @@ class WhichRun:
             )
 
 
-def how_to_go_on(folder: RunFolder) -> str:
-    """Return what to tell who has stopped a run."""
-    return f"stopped; the same command with --resume {folder.path} in place of the experiment goes on"
-
-
 def _last_entry(folder: RunFolder, experiment: Experiment, say: Say, *, simulated: bool) -> JournalEntry | None:
     from server.runs.journal import Journal
     from server.simulation.simulation import SIMULATION

@@ -55,11 +55,15 @@ class _Watch:
         self._say = say
         self._changing = threading.Lock()
         self._ended = threading.Event()
-        self.failure = ""
+        self._failure = ""
 
     def start(self, name: str, process: subprocess.Popen[bytes], log_file: Path) -> None:
         """Wait for a process in a thread of its own."""
         threading.Thread(target=self._wait, args=(name, process, log_file), daemon=True).start()
+
+    def end_the_run(self, *_: object) -> None:
+        """End what the main thread does, with the reason; called where a signal is handled."""
+        raise UserError(self._failure)
 
     def end(self) -> None:
         """Hear no more: from now on clients are told to leave."""
@@ -72,10 +76,10 @@ class _Watch:
             if self._ended.is_set():
                 return
             self._left -= 1
-            if self._left >= self._needed or self.failure:
+            if self._left >= self._needed or self._failure:
                 self._say(Event(ending, kind="process ended", client=name))
                 return
-            self.failure = f"{ending} ({self._left} of {self._clients} are left, a round needs {self._needed})"
+            self._failure = f"{ending} ({self._left} of {self._clients} are left, a round needs {self._needed})"
         while True:  # again: an interrupt that falls into a finalizer is swallowed
             signal.pthread_kill(threading.main_thread().ident or 0, ALARM)
             if self._ended.wait(SECONDS_BETWEEN_ALARMS):
@@ -93,7 +97,7 @@ def local_clients(
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what clients remember is for nobody else
     watch = _Watch(len(arguments), needed, say)
-    before = signal.signal(ALARM, signal.default_int_handler)
+    before = signal.signal(ALARM, watch.end_the_run)
     try:
         with ExitStack() as stack:
             threads = max(1, (os.cpu_count() or 1) // len(arguments))
@@ -110,10 +114,6 @@ def local_clients(
                 watch.end()
                 for process in processes:  # all at once, so that they leave at the same time
                     process.terminate()
-    except KeyboardInterrupt:
-        if watch.failure:
-            raise UserError(watch.failure) from None
-        raise
     finally:
         signal.signal(ALARM, before)
 

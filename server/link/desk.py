@@ -15,10 +15,13 @@ from common.messages.flower import CLIENT_GONE
 from common.messages.messages_pb2 import Cancel, FromServer, Progress
 from common.messages.stream import Incoming
 from common.storage.spool import Spool
+from server.runs.now import ClientNow, Doing
 
 RETURN_SECONDS = 30.0  # for which a client whose stream broke is not given up: most are back at once
 LARGEST_REPLY_BYTES = 16 << 20  # unless a strategy knows better
 GONE = "the client has left"
+MOST_DEPARTURES = 4_096  # that are remembered
+PHASES: Mapping[int, Doing] = {Progress.DOWNLOADING: "downloading", Progress.TRAINING: "training"}
 
 
 @dataclass
@@ -74,6 +77,28 @@ class Seat:
     lost: float = 0.0  # when its last stream broke
     tasks: dict[int, Task] = field(default_factory=dict)  # that are open
     progress: Progress | None = None  # the last that it said
+    device: str = ""  # as it calls what it computes on
+    doing: Doing = "idle"
+    since: float = field(default_factory=time.time)
+
+    def begin(self, doing: Doing) -> None:
+        """Note what the client does from now on."""
+        if self.doing != doing:
+            self.doing, self.since = doing, time.time()
+
+    def now(self) -> ClientNow:
+        """Return what the client does, and how far it is with it."""
+        done, of = self._how_far()
+        return ClientNow(self.doing, self.since, done, of, self.device)
+
+    def _how_far(self) -> tuple[int, int]:
+        task = next(reversed(self.tasks.values()), None)
+        if task is not None and self.doing == "uploading" and task.incoming is not None:
+            return task.incoming.received, task.incoming.size
+        said = self.progress
+        if task is not None and said is not None and said.task == task.id and PHASES.get(said.phase) == self.doing:
+            return said.done, said.of
+        return 0, 0
 
 
 class Desk:
@@ -84,6 +109,7 @@ class Desk:
         self._seats: dict[int, Seat] = {}  # by node
         self._names: dict[str, Seat] = {}
         self._lost: set[Seat] = set()  # of whom no stream is left
+        self._departures: dict[str, float] = {}  # when clients that are gone have left, the newest last
         self._answered: dict[str, Task] = {}  # that nobody has taken yet
         self._has_news = False  # something was answered since anybody last took answers
         self._carried_beside = Bytes()
@@ -101,7 +127,13 @@ class Desk:
         """Return how many clients are here, or will soon be back."""
         return len(self._seats)
 
-    def sit_down(self, name: str, identity: str, stream: Stream) -> tuple[Seat, Stream | None]:
+    def clients_now(self) -> dict[str, ClientNow]:
+        """Return what the clients do in this moment, those that have left last."""
+        with self._changed:
+            here = {name: seat.now() for name, seat in self._names.items()}
+            return here | {name: ClientNow("away", since) for name, since in self._departures.items()}
+
+    def sit_down(self, name: str, identity: str, stream: Stream, device: str = "") -> tuple[Seat, Stream | None]:
         """Give a client its seat; return it with the stream that it had before."""
         with self._changed:
             seat = self.seat_of(name)  # under the same lock, as it may be given up at any moment
@@ -109,7 +141,9 @@ class Desk:
                 seat = Seat(next(self._node_ids), name, identity)
                 self._seats[seat.node] = self._names[name] = seat
             self._lost.discard(seat)
-            before, seat.stream, seat.identity = seat.stream, stream, identity
+            self._departures.pop(name, None)
+            before, seat.stream, seat.identity, seat.device = seat.stream, stream, identity, device
+            seat.begin("downloading" if seat.tasks else "idle")
             return seat, before
 
     def lose(self, seat: Seat, stream: Stream) -> None:
@@ -117,6 +151,7 @@ class Desk:
         with self._changed:
             if seat.stream is stream:
                 seat.stream, seat.lost = None, time.monotonic()
+                seat.begin("away")
                 self._lost.add(seat)
 
     def give_up(self, seat: Seat, stream: Stream | None, why: str = GONE) -> None:
@@ -137,6 +172,7 @@ class Desk:
                 task.is_open, task.failure = False, failure
                 if seat is not None:
                     seat.tasks.pop(task.id, None)
+                    seat.begin("answered")
                 self._answered[str(task.id)] = task
                 self._has_news = True
                 self._changed.notify_all()
@@ -150,5 +186,8 @@ class Desk:
         del self._seats[seat.node], self._names[seat.name]
         self._lost.discard(seat)
         seat.stream = None  # which may last for a moment: it is nobody's that could be lost once more
+        self._departures[seat.name] = seat.since if seat.doing == "away" else time.time()
+        if len(self._departures) > MOST_DEPARTURES:
+            del self._departures[next(iter(self._departures))]
         for task in list(seat.tasks.values()):
             self.close(seat, task, (CLIENT_GONE, why))

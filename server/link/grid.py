@@ -28,6 +28,7 @@ class LinkGrid(Desk, PromptGrid):
         self._kept: dict[str, Task] = {}  # all that nobody has forgotten yet
         self._task_ids = itertools.count(secrets.randbits(40))  # another server's tasks have other numbers
         self.summary = ""  # what clients are told at the end of the run
+        self.counted: Mapping[str, int] = {}  # in how many rounds each was
 
     def get_node_ids(self) -> list[int]:
         """Return the nodes of clients that are here, or will soon be back."""
@@ -110,6 +111,8 @@ class LinkGrid(Desk, PromptGrid):
             self.close(None, task, (CLIENT_GONE, GONE))
         else:
             seat.tasks[task.id] = task
+            if seat.stream is not None:
+                seat.begin("downloading")
         return task
 
     def _send(self, items: Sequence[tuple[Stream, Task | FromServer]]) -> None:
@@ -130,8 +133,10 @@ class LinkGrid(Desk, PromptGrid):
         task.is_open = False
         self._answered.pop(str(task.id), None)
         seat = self._seats.get(task.message.metadata.dst_node_id)
-        if seat is not None:
-            seat.tasks.pop(task.id, None)
+        if seat is not None and task.id in seat.tasks:  # it is still at work
+            del seat.tasks[task.id]
+            if seat.stream is not None:
+                seat.begin("idle")
 
 
 def _reply(task: Task) -> Message:

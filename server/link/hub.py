@@ -11,7 +11,7 @@ import grpc
 
 from common.errors import UserError
 from common.messages.messages import Run
-from common.messages.messages_pb2 import Finished, FromServer, Welcome
+from common.messages.messages_pb2 import Welcome
 from common.messages.stream import STREAM_OPTIONS
 from common.program.descriptors import most_connections
 from common.program.garbage import leave_alone_what_is_loaded
@@ -61,14 +61,15 @@ class Hub:
         """Open a run, which all clients are told of, for as long as the context lasts."""
         leave_alone_what_is_loaded()
         self.grid.summary = "the run was stopped"
-        welcome = FromServer(welcome=Welcome(run=run.name, experiment=run.experiment.to_yaml()))
+        self.grid.counted = {}
+        welcome = Welcome(run=run.name, experiment=run.experiment.to_yaml())
         self._in_loop(lambda: self._service.announce(welcome))
         try:
             yield self.grid
         finally:
             self.grid.forget_all()
-            finished = FromServer(finished=Finished(summary=self.grid.summary))
-            self._in_loop(lambda: self._service.announce(finished))
+            summary, counted = self.grid.summary, self.grid.counted
+            self._in_loop(lambda: self._service.announce_end(summary, counted))
 
     def _in_loop(self, action: Callable[[], None]) -> None:
         loop_of_streams().call_soon_threadsafe(action)

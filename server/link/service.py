@@ -13,9 +13,9 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from common.messages.flower import SOFTWARE
-from common.messages.messages_pb2 import FromClient, FromServer, Hello, Refused, Wait
+from common.messages.messages_pb2 import Finished, FromClient, FromServer, Hello, Refused, Wait, Welcome
 from common.messages.stream import METHOD, PREFIX_BYTES
-from common.say import LONGEST_NAME, Event, Say
+from common.say import LONGEST_NAME, Event, Say, one_line
 from server.link.admission import CERTIFICATE, Admission, BusyError, NotLetInError, TurnedAwayError, ViolationError
 from server.link.desk import Desk
 from server.link.limits import Limit, peer_of
@@ -44,17 +44,23 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         self._words = Limit(1, SECONDS_BETWEEN_WORDS)  # by peer
         self._penalties = Limit(1, PENALTY_SECONDS)  # by name
         self._streams_begun = Limit(MOST_STREAMS_A_MINUTE, 60.0)  # by name
-        self._streams: set[LinkStream] = set()
+        self._streams: dict[LinkStream, str] = {}  # and whose each is
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         """Return what answers a call."""
         return grpc.stream_stream_rpc_method_handler(self._work) if handler_call_details.method == METHOD else None
 
-    def announce(self, news: FromServer) -> None:
-        """Tell all clients of a run that begins, or is finished."""
-        self._news = news if news.HasField("welcome") else NO_RUN
+    def announce(self, welcome: Welcome) -> None:
+        """Tell all clients of a run that begins."""
+        self._news = FromServer(welcome=welcome)
         for stream in self._streams:
-            stream.say(news)
+            stream.say(self._news)
+
+    def announce_end(self, summary: str, counted: Mapping[str, int]) -> None:
+        """Tell all clients how a run went, and each in how many rounds it was counted."""
+        self._news = NO_RUN
+        for stream, name in self._streams.items():
+            stream.say(FromServer(finished=Finished(summary=summary, counted=counted.get(name, 0))))
 
     def put_out(self, name: str, why: str) -> None:
         """End the stream of a client that may no longer be here."""
@@ -118,7 +124,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         """Let a client in, and talk to it as long as its stream lasts."""
         self._check(hello, context.auth_context())
         stream = LinkStream(context, self._desk, hello.held)
-        seat, before = self._desk.sit_down(hello.name, hello.identity, stream)
+        seat, before = self._desk.sit_down(hello.name, hello.identity, stream, one_line(hello.device, LONGEST_NAME))
         if isinstance(before, LinkStream):
             before.end(Refused(reason=f"another process that is {hello.name} has taken its place", final=True))
         if before is not None or seat.lost:
@@ -126,7 +132,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
         stream.say(self._news)
         for task in list(seat.tasks.values()):
             stream.say(task)
-        self._streams.add(stream)
+        self._streams[stream] = hello.name
         try:
             if await stream.talk(seat):
                 self._desk.give_up(seat, stream)
@@ -135,7 +141,7 @@ class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # gRPC has no types
             self._desk.give_up(seat, stream, f"it was cut off: {error}")
             raise
         finally:
-            self._streams.discard(stream)
+            del self._streams[stream]
             self._desk.lose(seat, stream)
             await stream.settled()
 

@@ -26,7 +26,7 @@ from common.messages.stream import (
 from common.say import Event
 from common.storage.spool import PIECE_BYTES, SpoolError
 from server.link.admission import ViolationError
-from server.link.desk import Desk, Seat, Task, withdrawal_of
+from server.link.desk import PHASES, Desk, Seat, Task, withdrawal_of
 from server.link.limits import Limit
 
 MOST_PROGRESS_A_SECOND = 20
@@ -82,7 +82,7 @@ class LinkStream:
     async def talk(self, seat: Seat) -> bool:
         """Read and write until the stream ends; say whether the client took leave."""
         reading = asyncio.create_task(self._read_all(seat))
-        writing = self._writing = asyncio.create_task(self._write_all())
+        writing = self._writing = asyncio.create_task(self._write_all(seat))
         ending = asyncio.create_task(self._is_ending.wait())
         try:
             done: set[asyncio.Task[Any]] = set()
@@ -113,13 +113,15 @@ class LinkStream:
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
 
-    async def _write_all(self) -> None:
+    async def _write_all(self, seat: Seat) -> None:
         while not self._is_over and (item := await self._outbox.get()) is not None:
             if not isinstance(item, Task):
                 await self._write(item)
             elif item.is_open and not self._is_ending.is_set():
                 self._answers_due += 1
                 await self._write_task(item)
+                if seat.doing == "downloading":  # unless it says that it still is
+                    seat.begin("training")
 
     async def _write_task(self, task: Task) -> None:
         payload = task.payload
@@ -180,6 +182,7 @@ class LinkStream:
             code = CODES.get(answer.failure.code, CLIENT_FAILED)
             self._desk.close(seat, task, (code, Event.of(answer.failure.reason)))
         else:
+            seat.begin("uploading")
             task.reply = answer.reply
             task.seconds["download"] = answer.download_seconds
             await self._make_room(seat, task, answer)
@@ -247,5 +250,6 @@ class LinkStream:
             raise ViolationError("a frame of progress that is too long")
         if not self._progress_limit.allows(seat.node):
             raise ViolationError(f"more than {MOST_PROGRESS_A_SECOND} frames of progress per second")
-        if progress.task in seat.tasks:
+        if progress.task in seat.tasks and (doing := PHASES.get(progress.phase)):
             seat.progress = progress
+            seat.begin(doing)

@@ -47,6 +47,7 @@ class Recorder(Listener):
         self._seconds_between_entries = seconds_between_entries
         self._last_entry = time.monotonic()
         self._newest = resume_from.record if resume_from else None
+        self.weights_kept = 0  # in the final model
         self.run = resume_from.run if resume_from else run or uuid4().hex
         when_there_is_room(lambda: folder.go_back_to(self._newest), self.say)
         self._events.note(_first_event(experiment, self._newest))
@@ -75,6 +76,7 @@ class Recorder(Listener):
 
     def finish(self, model: ServerState) -> None:
         """Keep the final model: with it, the run is finished."""
+        self.weights_kept = int(model.model.count_nonzero())
         when_there_is_room(lambda: self._folder.save_model(model), self.say)
         self._events.note(Event(f"finished after round {self._newest.round if self._newest else 0}", kind="finished"))
 

@@ -93,9 +93,14 @@ class RunFolder:
         )
 
     @property
+    def model_file(self) -> Path:
+        """Return where the final model is."""
+        return self.path / MODEL
+
+    @property
     def is_finished(self) -> bool:
         """Say whether the final model is there."""
-        return (self.path / MODEL).is_file()
+        return self.model_file.is_file()
 
     @contextmanager
     def locked(self) -> Iterator[None]:

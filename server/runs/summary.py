@@ -1,26 +1,55 @@
-"""The last words on a run."""
+"""The last words on a run: five lines."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from pathlib import Path
 
-from common.rounds.records import RoundRecord
+from common.units import bytes_text, seconds_text
+from server.runs.about import About
+from server.runs.course import Course
+
+REPORT = "report.html"
 
 
-def summary(records: Sequence[RoundRecord], metric: str) -> str:
-    """Return what a run came to, and what a client sent and got for it."""
-    last = records[-1]
-    up, down = (
-        sum((getattr(record, f"payload_bytes_{way}") or 0) / record.clients for record in records)
-        for way in ("up", "down")
-    )
-    how_much = f"{last.paper_bits_up / 1e6:.3f} Mbit up a client by the paper's count"
-    if up:
-        how_much = f"{up / 1e3:.1f} kB up and {down / 1e3:.1f} kB down a client"
-    messages = [record.all_message_bytes for record in records]
-    wire_up, wire_down = (sum(way) / last.clients for way in zip(*messages, strict=True))
-    if wire_up:
-        how_much += f" ({wire_up / 1e3:.0f} and {wire_down / 1e3:.0f} kB with all messages around them)"
-    score = last.metrics.get(metric)
-    measured = "not measured" if score is None else f"{score:.4f}"
-    return f"{metric} {measured} after {last.round} rounds and {how_much}"
+def closing_lines(about: About, course: Course, weights_kept: int, model: Path) -> list[str]:
+    """Return what a run came to, what it took, and where to look next."""
+    report = about.folder / REPORT
+    next_steps = [
+        f"proxskip-server watch {about.folder.parent}",
+        *([str(report)] if report.is_file() else []),
+        f"proxskip-server predict {about.folder}",
+    ]
+    density = weights_kept / about.weights
+    return [
+        f"score   {score_text(course)}",
+        f"rounds  {_rounds(course)}",
+        f"sent    {_sent(course)}",
+        f"model   {model}: {weights_kept:,} of {about.weights:,} weights, density {density:.3g}",
+        f"next    {' · '.join(next_steps)}",
+    ]
+
+
+def score_text(course: Course) -> str:
+    """Return the last score and the best."""
+    if course.best is None:
+        return f"{course.metric} was not measured"
+    best, when = course.best
+    return f"{course.metric} {course.scores[-1]:.4f}, best {best:.4f} in round {when}"
+
+
+def _rounds(course: Course) -> str:
+    each = course.training_seconds / course.round if course.round else 0.0
+    took = f"{seconds_text(course.training_seconds)} of training, {seconds_text(each)} per round"
+    return f"{course.round} in {took}"
+
+
+def _sent(course: Course) -> str:
+    """Return what a client has sent and got: its models, and what really went over the wire."""
+    sent = course.bytes
+    if not sent.payload_up:
+        bits = course.last.paper_bits_up if course.last else 0.0
+        return f"{bytes_text(bits / 8)} per client in values alone; nothing was encoded"
+    model = f"{bytes_text(sent.payload_up)} up, {bytes_text(sent.payload_down)} down per client"
+    if not sent.wire_up:
+        return model
+    return f"{model} (on the wire {bytes_text(sent.wire_up)}, {bytes_text(sent.wire_down)})"

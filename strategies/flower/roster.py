@@ -11,6 +11,7 @@ from flwr.serverapp import Grid
 
 from common.errors import MessageError
 from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
+from common.rounds.records import MOST_NAMES
 from common.say import Event, Say, one_line
 from strategies.flower.prompt_grid import PromptGrid
 
@@ -41,6 +42,7 @@ class Roster:
         self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
         self.put_out: dict[str, str] = {}  # name -> why it may not take part as long as this process lasts
         self._next_look = 0.0
+        self.gathering = ""  # how many are here, while the run waits for more
 
     def update(self, grid: Grid) -> None:
         """Ask new nodes for their client's name, now and then those that were left out too, and drop who has gone."""
@@ -77,14 +79,16 @@ class Roster:
 
     def gather(self, grid: Grid, count: int, least: int = 0, patience_seconds: float = math.inf) -> None:
         """Wait until that many clients are there, or after a while so many at least, and say who is missing."""
-        next_notice, end = time.monotonic() + 1.0, time.monotonic() + patience_seconds
+        next_notice, end, said = time.monotonic() + 1.0, time.monotonic() + patience_seconds, ""
         while True:
             self.update(grid)
             if len(self.nodes) >= (count if time.monotonic() < end else least):
+                self.gathering = ""
                 return
-            if time.monotonic() >= next_notice:
-                next_notice = time.monotonic() + SECONDS_BETWEEN_NOTICES
-                self._say(self._missing(count))
+            self.gathering = self._missing(count)
+            if time.monotonic() >= next_notice and said != self.gathering:
+                next_notice, said = time.monotonic() + SECONDS_BETWEEN_NOTICES, self.gathering
+                self._say(Event(said, kind="waiting"))
             if isinstance(grid, PromptGrid):
                 grid.wait_for_reply(0.1)
             else:
@@ -103,22 +107,23 @@ class Roster:
         self._leave_out(node, f"{name} takes no part any more", grid, notice)
 
     def _welcome(self, node: int, reply: Message, grid: Grid) -> None:
+        expected = _name_of(node, grid)
+        who = expected or f"the client behind node {node}"
         if reply.has_error():
-            self._leave_out(node, f"a client cannot take part: {short(reply.error.reason)}")
+            self._leave_out(node, f"{who} cannot take part: {short(reply.error.reason)}", grid)
             return
         try:
             introduction = unpack_introduction(reply.content)
         except MessageError as error:
-            self._leave_out(node, f"node {node} does not answer as one of our clients: {error}")
+            self._leave_out(node, f"{who} does not answer as one of our clients: {error}", grid)
             return
         name, identity = introduction.client, introduction.identity
-        expected = grid.client_name(node) if isinstance(grid, PromptGrid) else name
-        if name != expected:
-            self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply")
+        if isinstance(grid, PromptGrid) and name != expected:
+            self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply", grid)
         elif name in self.put_out:
             self._turn_away(node, name, grid)
         elif name not in self.nodes and len(self.nodes) >= self._most_clients:
-            self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here")
+            self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here", grid)
         elif self._is_anothers(name, identity):
             who = f"the client that this run knows as {name} has another state folder (--state)"
             seconds = f"{GATHERING_SECONDS:.0f} s after the server's start"
@@ -150,11 +155,11 @@ class Roster:
         self._awaited.discard(name)
         self._known.discard(self.nodes.get(name, 0))
 
-    def _leave_out(self, node: int, why: str, grid: Grid | None = None, notice: str = "") -> None:
+    def _leave_out(self, node: int, why: str, grid: Grid, notice: str = "") -> None:
         """Let a node wait, and tell the operators of both sides, once."""
         if self._left_out.get(node) != why:
-            self._say(Event(why, kind="left out"))
-            if grid is not None:
+            self._say(Event(why, kind="left out", client=_name_of(node, grid)))
+            if notice:
                 self._ask(grid, {node: message_to(node, "notice", pack_notice(notice))})
         self._left_out[node] = why
 
@@ -167,8 +172,13 @@ class Roster:
             grid.forget(late)
 
     def _missing(self, count: int) -> str:
-        here = sorted(self.nodes)
-        usual = [f"client-{index}" for index in range(count)]
-        absent = [name for name in usual if name not in self.nodes]
-        who = f" (missing: {', '.join(absent)})" if set(here) <= set(usual) and here else ""
-        return f"waiting for clients: {len(here)} of {count} are here{who}"
+        """Say how many are here, and who is missing of those that this run knows."""
+        absent = sorted(self.identities.keys() - self.nodes.keys() - self.put_out.keys())
+        named = ", ".join(absent[:MOST_NAMES]) + (", ..." if len(absent) > MOST_NAMES else "")
+        who = f" (missing: {named})" if absent else ""
+        return f"waiting for clients: {len(self.nodes)} of {count} are here{who}"
+
+
+def _name_of(node: int, grid: Grid) -> str:
+    """Return whose node it is, where the grid knows."""
+    return grid.client_name(node) if isinstance(grid, PromptGrid) else ""

@@ -43,6 +43,7 @@ from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
 from strategies.flower.robust import RobustTally
 from strategies.flower.roster import short
+from strategies.flower.stage import Stage
 from strategies.flower.tally import Tally, listed
 from strategies.flower.terms import Terms
 
@@ -82,7 +83,7 @@ class AlgorithmStrategy(Strategy):
         self.algorithm = experiment.algorithm
         self._problem = problem
         self._terms = terms
-        self._deadline_seconds = terms.deadline_seconds or AN_HOUR_SECONDS
+        self.deadline_seconds = terms.deadline_seconds or AN_HOUR_SECONDS
         self._listener = listener or Listener()
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
@@ -95,6 +96,7 @@ class AlgorithmStrategy(Strategy):
         self._questions = Questions({})
         self._tally = Tally()
         self._audited: float | None = None
+        self.stage = Stage("starting", self._downlink.now.round + 1)
 
     @property
     def state(self) -> ServerState:
@@ -136,6 +138,7 @@ class AlgorithmStrategy(Strategy):
         orders = {name: order for name, order in orders.items() if name not in self.members.ledger.awaiting}
         self._meter.sent("train", orders)
         self._questions = Questions(orders)
+        self.stage = Stage("training", server_round)
         return self._questions.messages
 
     def aggregate_train(
@@ -149,7 +152,7 @@ class AlgorithmStrategy(Strategy):
             del reply  # an upload may be large: it is gone before the next one comes
         tally.close()
         self._close_questions("train")
-        if self._put_out_spoilers(tally) or len(tally.values) < self._needed:
+        if self._put_out_spoilers(tally) or len(tally.values) < self.needed:
             return None, None
         self._fold(tally, server_round)
         return self._downlink.arrays, MetricRecord({"training-seconds": tally.longest_training_seconds})
@@ -162,6 +165,7 @@ class AlgorithmStrategy(Strategy):
         if (account := self._meter.account) is None or server_round != self._downlink.now.round:
             return []  # the round was not averaged
         account.end_training()
+        self.stage = Stage("evaluating", server_round)
         self._audited = self._audit(grid, server_round)
         own = isinstance(self._problem, OwnDataProblem) and self.experiment.is_evaluated(server_round)
         if self._terms.evaluate_on_clients or own:
@@ -196,7 +200,7 @@ class AlgorithmStrategy(Strategy):
     ) -> Result:
         """Run all rounds that are left; `timeout` is the deadline of a round where the terms have none."""
         self.summary()
-        self._deadline_seconds = self._terms.deadline_seconds or timeout
+        self.deadline_seconds = self._terms.deadline_seconds or timeout
         if isinstance(grid, PromptGrid):
             grid.limit_replies(largest_bytes(self.state))
         self._downlink.take(initial_arrays)
@@ -221,7 +225,7 @@ class AlgorithmStrategy(Strategy):
             arrays, _ = self.aggregate_train(number, self._answers(grid))
             if arrays is not None:
                 return
-            out, needed, tally = self._out, self._needed, self._tally
+            out, needed, tally = self._out, self.needed, self._tally
             if self.experiment.clients - len(out) < needed:
                 raise FederationError(f"round {number} cannot be done: {listed(out)}")
             if len(self.members.roster.put_out) > put_out:
@@ -235,12 +239,17 @@ class AlgorithmStrategy(Strategy):
             self.members.roster.gather(grid, needed)
 
     @property
+    def counted(self) -> int:
+        """Return how many uploads of the round under way are counted so far."""
+        return len(self._tally.values)
+
+    @property
     def _out(self) -> dict[str, str]:
         """Return who cannot be counted in this round, and why: put out, refused, or left out."""
         return {**self.members.roster.put_out, **self._tally.refused, **self._tally.left_out}
 
     @property
-    def _needed(self) -> int:
+    def needed(self) -> int:
         """Return how many clients the round needs: by default all whom nobody has to refuse, more than half of them."""
         clients = self.experiment.clients
         return self._terms.minimum_clients or max(clients - len(self._out), clients // 2 + 1)
@@ -254,7 +263,7 @@ class AlgorithmStrategy(Strategy):
         return bool(spoilers)
 
     def _answers(self, grid: Grid) -> Iterable[Message]:
-        return self._questions.answers(grid, self._deadline_seconds)
+        return self._questions.answers(grid, self.deadline_seconds)
 
     def _orders(self, number: int, asked: Literal["train", "audit"]) -> dict[str, Message]:
         return self._downlink.orders(number, asked, self.members.ledger, self.members.roster.nodes)
@@ -271,7 +280,8 @@ class AlgorithmStrategy(Strategy):
         self._meter.note_others(grid)
         self.members.evict(number)
         if self.members.ledger.off_centre or self.members.ledger.awaiting:
-            occasion = Occasion(grid, number, self._deadline_seconds, "recentre", self._meter)
+            self.stage = Stage("recentring", number)
+            occasion = Occasion(grid, number, self.deadline_seconds, "recentre", self._meter)
             self.members.recentre(
                 occasion,
                 partial(self._orders, number),
@@ -341,7 +351,7 @@ class AlgorithmStrategy(Strategy):
         every = self._terms.audit_every_rounds
         if not (every and self.algorithm.has_control) or number % every:
             return None
-        occasion = Occasion(grid, number + 1, self._deadline_seconds, "audit", self._meter)
+        occasion = Occasion(grid, number + 1, self.deadline_seconds, "audit", self._meter)
         return self.members.audit(occasion, partial(self._orders, number + 1), self.state)
 
     def _metrics(self, number: int, told: Sequence[Evaluation]) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
 from flwr.app import Context, Message, RecordDict
-from rich.console import Console
 
 import client.app
 from client.app import _say, make_app
@@ -22,10 +20,8 @@ from common.messages.messages import Order, Report, message_to, pack_introductio
 from common.messages.messages_pb2 import FromServer, Refused
 from common.program.identity import common_name, new_key
 from common.program.start import run_program
-from common.rounds.records import Missing
 from common.storage.spool import Spool
 from server.keys.request import read_request
-from server.runs.progress import live_view
 from strategies.flower.listener import Listener
 from strategies.flower.strategy import FederationError
 from tests.harness.hostile_server import HostileServer, saying, serving
@@ -106,17 +102,6 @@ def test_a_traceback_does_not_quote_what_a_terminal_obeys(
     said = capsys.readouterr()
     assert "RuntimeError" in said.err
     assert all(is_one_line(line, 500) for line in (said.out + said.err).split("\n"))
-
-
-def test_a_client_called_like_markup_does_not_end_the_view(tmp_path: Path) -> None:
-    experiment = load_experiment("digits", ["clients=3", "rounds=1", "schedule.period=2"])
-    (record,) = federation(experiment, tmp_path, [1], Talker).records
-    record.clients_missing["why"] = Missing(1, ["[/red]"])
-    shown = io.StringIO()
-    console = Console(force_terminal=True, file=shown, width=300)
-    with live_view(console, title="t", rounds=1, metric="test_accuracy") as view:
-        view.show(record)
-    assert "[/red]" in shown.getvalue()
 
 
 @pytest.mark.parametrize("name", ["\x1b[2J", "client\nroot: all is well"])
