@@ -6,6 +6,7 @@ from common.experiment import plugins
 from common.learning.task import Problem
 from common.rounds.algorithm import Algorithm
 from common.say import Event
+from server.commands.closing import say_what_is_left
 from server.commands.console import Terminal
 from server.commands.which_run import OpenRun, how_to_go_on
 from server.deploy.federation import Federation
@@ -29,4 +30,4 @@ def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, termina
             run.say(Event(how_to_go_on(folder), kind="stopped"))
             raise
     say(f"{problem.data_name}: {summary(folder.rounds(), problem.metric)}")
-    say(f"results: {folder.path}")
+    say_what_is_left(folder, say)

@@ -32,6 +32,7 @@ def simulate(
 
     from common.learning.data import DataFolder
     from common.program.device import choose_device
+    from server.commands.closing import say_what_is_left
     from server.commands.simulated import run_simulation
     from server.runs.summary import summary
     from server.simulation.simulation import Simulation
@@ -49,4 +50,4 @@ def simulate(
             run.say(Event(how_to_go_on(run.folder), kind="stopped"))
             raise
     terminal.say(f"{problem.data_name}: {summary(run.folder.rounds(), problem.metric)}")
-    terminal.say(f"results: {run.folder.path}")
+    say_what_is_left(run.folder, terminal.say)

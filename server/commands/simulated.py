@@ -32,4 +32,4 @@ def run_simulation(
         )
         for record in simulation.rounds():
             recorder.on_round(record, simulation.checkpoint, simulation.controls)
-    recorder.finish(simulation.kept())
+    recorder.finish(simulation.problem, simulation.kept())

@@ -26,6 +26,7 @@ class Federation:
         resume_from: JournalEntry | None = None,
     ) -> None:
         self._experiment = experiment
+        self._problem = problem
         self._recorder = recorder
         self._is_new = resume_from is None
         checkpoint = resume_from.checkpoint if resume_from else None
@@ -43,4 +44,4 @@ class Federation:
         if self._is_new:
             self._recorder.begin(strategy.checkpoint)
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds)
-        self._recorder.finish(strategy.algorithm.evaluated(strategy.state))
+        self._recorder.finish(self._problem, strategy.algorithm.evaluated(strategy.state))
