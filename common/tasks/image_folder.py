@@ -106,6 +106,8 @@ class ImageFolder(ImageTraining, OwnDataTask):
                 f"{path / unknown[0]} is none of the experiment's classes: {', '.join(self.classes)}",
                 public="its data does not fit: a folder is none of the experiment's classes; its log says more",
             )
+        if not folders:  # of which torchvision would complain in its own words
+            return []
         numbers = {name: self.classes.index(name) for name in folders}
         module = torchvision.datasets.folder
         found: list[tuple[str, int]] = module.make_dataset(

@@ -29,7 +29,5 @@ def export(run: options.RunPath, to: options.ExportTo, output: options.ExportFil
     whole = (folder.path / MODEL).stat().st_size
     terminal.say(f"{file}: {len(content) / 1e3:.1f} kB ({MODEL}: {whole / 1e3:.1f} kB)")
     if to == "sparse":
-        size = (
-            "a smaller file" if len(content) < whole else "no smaller, as the weights are the least of so small a file"
-        )
+        size = "a smaller file" if len(content) < whole else "no smaller, as most of it is no weights"
         terminal.say(f"{size}; and no faster model: common runtimes compute with the zeros too")

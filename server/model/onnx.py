@@ -56,8 +56,9 @@ def _bare_graph(predictor: Predictor, blueprint: Blueprint) -> ModelProto:
         )
     assert program is not None
     model = program.model_proto
-    for part in (*model.graph.node, *model.graph.value_info, *model.graph.initializer):
-        del part.metadata_props[:]  # they name files of this machine
+    graph = model.graph
+    for part in (graph, *graph.node, *graph.value_info, *graph.initializer):
+        del part.metadata_props[:]  # which name files of this machine
     return compose.add_prefix(model, INSIDE)
 
 

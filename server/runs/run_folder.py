@@ -187,7 +187,7 @@ class RunFolder:
         from server.model.card import OPENING, card
 
         file = self.path / CARD
-        if not file.exists() or file.read_text("utf-8", "replace").startswith(OPENING):  # and is not a user's own
+        if not file.exists() or (file.is_file() and file.read_bytes().startswith(OPENING.encode())):  # no user's own
             replace_file(file, card(model).encode())
         write_durably(self.path / MODEL, model.tensors, model.metadata())  # the last file: with it, a run is finished
 
