@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from common.errors import UserError
+from common.say import one_line
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.new_file import refuse_existing
@@ -55,5 +56,5 @@ def _show(predictions: Predictions, terminal: Terminal) -> None:
 
     table = Table(*predictions.header())
     for row in islice(predictions.rows(), SHOWN_ROWS):
-        table.add_row(*(Text(entry) for entry in row))
+        table.add_row(*(Text(one_line(entry)) for entry in row))
     terminal.print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class FinishedModel:
     density: float  # of what is trained: buffers are never pruned
     data_name: str
     metric: str
-    metrics: dict[str, float] = field(default_factory=dict)  # of the last round, as far as anything was measured
+    score: float | None  # of the last round, by that metric; None where nobody has held out anything
 
     @classmethod
     def of(
@@ -44,7 +44,7 @@ class FinishedModel:
             density=int(state.model.count_nonzero()) / state.model.numel(),
             data_name=problem.data_name,
             metric=problem.metric,
-            metrics=dict(last.metrics) if last else {},
+            score=last.metrics.get(problem.metric) if last else None,
         )
 
     @classmethod
@@ -55,14 +55,13 @@ class FinishedModel:
             raise UserError(f"{file} is not there")
         tensors, metadata = saved
         try:
-            score = {metadata["metric"]: float(metadata["score"])} if "score" in metadata else {}
             return cls(
                 experiment=experiment,
                 tensors=tensors,
                 density=float(metadata["density"]),
                 data_name=metadata["data"],
                 metric=metadata["metric"],
-                metrics=score,
+                score=float(metadata["score"]) if "score" in metadata else None,
             )
         except (KeyError, ValueError):
             raise UserError(
@@ -88,11 +87,6 @@ class FinishedModel:
     def coefficients(self) -> Coefficients | None:
         """Return what a linear model has learned of named columns."""
         return Coefficients.of(self.blueprint, self.tensors) if self.blueprint else None
-
-    @property
-    def score(self) -> float | None:
-        """Return the value of the metric."""
-        return self.metrics.get(self.metric)
 
     @property
     def task(self) -> str:
