@@ -26,6 +26,7 @@ from common.learning.examples import Examples
 from common.learning.partition import hold_out
 from common.rounds.state import ServerState
 from common.tasks.tabular import Tabular
+from server.model.card import card
 from server.model.exports import Format, exported, to_onnx
 from server.model.finished import FinishedModel
 from server.model.predictions import Predictions
@@ -273,7 +274,7 @@ def test_coefficients_of_classes_name_the_class(runs: Path) -> None:
     model = RunFolder(runs / "smokers").model()
     assert model.coefficients
     assert {one.name for one in model.coefficients.intercepts} == {"no: intercept", "yes: intercept"}
-    assert {one.name for one in model.coefficients.survivors} <= {"no: age", "yes: age", "no: cost", "yes: cost"}
+    assert {one.name for one in model.coefficients.largest} <= {"no: age", "yes: age", "no: cost", "yes: cost"}
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -294,6 +295,16 @@ def test_the_lines_of_a_card_run(runs: Path, tmp_path: Path, monkeypatch: pytest
     (snippet,) = re.findall(r"```python\n(.*?)```", (runs / "smokers" / "README.md").read_text(), re.DOTALL)
     monkeypatch.chdir(tmp_path)
     assert np.isclose(_names_after(snippet)["probabilities"].sum(), 1.0)
+
+
+def test_the_lines_of_a_card_are_python_however_many_columns_there_are() -> None:
+    columns = {f"column {number}": "0..1" for number in range(20)}
+    experiment = experiment_of_text(SMOKERS.replace("{age: 10..120, cost: 0..2000}", json.dumps(columns)))
+    problem = experiment.load_for_server(None, CPU)
+    text = card(FinishedModel.of(experiment, problem, problem.initial_state(), None))
+    (snippet,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    compile(snippet, "card", "exec")
+    assert "and 14 more columns" in snippet
 
 
 def test_a_card_never_takes_the_place_of_a_users_file(tmp_path: Path) -> None:

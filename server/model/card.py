@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from common.experiment.plain_yaml import write_yaml
 from common.learning.blueprint import Blueprint, Input
 from common.say import one_line
-from server.model.coefficients import Coefficient
+from server.model.coefficients import Coefficients
 from server.model.finished import FinishedModel
 
 LIBRARY = "sparse-proxskip"
 OPENING = f"---\nlibrary_name: {LIBRARY}\n"  # by which a card is known as ours
 MOST_COEFFICIENTS = 20
 MOST_INPUTS = 6
-MOST_CLASSES = 20
+MOST_NAMES = 10
+LIMITS = """## Limits
+
+- It was judged by the score above alone, on data like that of its clients. Try it on your own first.
+- It knows nothing of inputs beyond what the task in `experiment.yaml` allows.
+- Nobody has looked for bias in it, or for what it has kept of the data of single people.
+- Zeros make its file small (`export --to sparse`), and not its computation fast on common runtimes.
+"""
 
 
 def card(model: FinishedModel) -> str:
     """Return the text of a model's card."""
     parts = [_front_matter(model), _what_it_is(model)]
     if model.coefficients:
-        parts.append(_coefficients(model.coefficients.survivors, model.coefficients.intercepts))
+        parts.append(_coefficients(model.coefficients))
     if model.blueprint:
         parts.append(_use(model.blueprint))
-    return "\n".join([*parts, _limits(model)])
+    return "\n".join([*parts, LIMITS])
 
 
 def _front_matter(model: FinishedModel) -> str:
     known = {
         "library_name": LIBRARY,
-        "tags": ["federated-learning", "sparse", model.task, model.algorithm],
+        "tags": ["federated-learning", *(["sparse"] if model.density < 1 else []), model.task, model.algorithm],
         "metrics": [model.metric.removeprefix("test_")],
     }
     return f"---\n{write_yaml(known)}---\n"
@@ -36,20 +45,17 @@ def _front_matter(model: FinishedModel) -> str:
 
 def _what_it_is(model: FinishedModel) -> str:
     experiment, blueprint = model.experiment, model.blueprint
-    score = "not measured" if model.score is None else f"{model.score:.4f}"
     rows = {
         "data": f"{model.data_name}, {experiment.clients} clients",
         "method": f"`{model.algorithm}`, {experiment.rounds} rounds, seed {experiment.seed}",
-        model.metric: score,
+        model.metric: "not measured" if model.score is None else f"{model.score:.4f}",
         "density": f"{model.density:.3g}: the share of the weights that is not zero",
-        "tensors": ", ".join(f"`{name}` {list(one.shape)}" for name, one in list(model.tensors.items())[:MOST_INPUTS])
-        + (f" and {len(model.tensors) - MOST_INPUTS} more" if len(model.tensors) > MOST_INPUTS else ""),
+        "tensors": _first([f"`{name}` {list(one.shape)}" for name, one in model.tensors.items()]),
     }
     if blueprint:
         rows["scaling"] = blueprint.scaling
     if blueprint and blueprint.classes:
-        more = ", ..." if len(blueprint.classes) > MOST_CLASSES else ""
-        rows["classes"] = ", ".join(blueprint.classes[:MOST_CLASSES]) + more
+        rows["classes"] = _first(blueprint.classes)
     lines = "\n".join(f"| {name} | {_cell(text)} |" for name, text in rows.items())
     return (
         f"# {experiment.name}\n\nA model for the task `{model.task}`, trained by federated learning. "
@@ -57,17 +63,17 @@ def _what_it_is(model: FinishedModel) -> str:
     )
 
 
-def _coefficients(survivors: tuple[Coefficient, ...], intercepts: tuple[Coefficient, ...]) -> str:
-    shown = [*survivors[:MOST_COEFFICIENTS], *intercepts[:MOST_COEFFICIENTS]]
-    lines = "\n".join(f"| {_cell(one.name)} | {one.value:.4g} |" for one in shown)
-    more = len(survivors) - MOST_COEFFICIENTS
+def _coefficients(coefficients: Coefficients) -> str:
+    lines = "\n".join(f"| {_cell(one.name)} | {one.value:.4g} |" for one in coefficients.first(MOST_COEFFICIENTS))
+    more = coefficients.survivors - MOST_COEFFICIENTS
     note = f"\n{more} smaller ones are in the metadata of `model.safetensors`.\n" if more > 0 else ""
     return f"## Coefficients\n\nFor each unit of a column, as it is in the data.\n\n| | |\n|---|---|\n{lines}\n{note}"
 
 
 def _use(blueprint: Blueprint) -> str:
-    shown = ", ".join(f"{one.name!r}: {_one_example(one)}" for one in blueprint.inputs[:MOST_INPUTS])
-    more = ", ..." if len(blueprint.inputs) > MOST_INPUTS else ""
+    inputs = ", ".join(f"{one.name!r}: {_one_example(one)}" for one in blueprint.inputs[:MOST_INPUTS])
+    if (more := len(blueprint.inputs) - MOST_INPUTS) > 0:
+        inputs += f",  # and {more} more columns\n"
     result = "probabilities" if blueprint.classes else "prediction"
     return f"""## Use
 
@@ -77,20 +83,10 @@ def _use(blueprint: Blueprint) -> str:
 ```python
 import numpy, onnxruntime
 session = onnxruntime.InferenceSession("model.onnx")
-({result},) = session.run(None, {{{shown}{more}}})
+({result},) = session.run(None, {{{inputs}}})
 print({result})
 ```
 """
-
-
-def _limits(model: FinishedModel) -> str:
-    limits = [
-        "It was judged by the score above alone, on data like that of its clients. Try it on your own first.",
-        "It knows nothing of inputs beyond what the task in `experiment.yaml` allows.",
-        "Nobody has looked for bias in it, or for what it has kept of the data of single people.",
-        "Zeros make its file small (`export --to sparse`), and not its computation fast on common runtimes.",
-    ]
-    return "## Limits\n\n" + "".join(f"- {limit}\n" for limit in limits)
 
 
 def _one_example(one: Input) -> str:
@@ -101,6 +97,11 @@ def _one_example(one: Input) -> str:
         return f"numpy.array([{one.example[0].item()!r}])"
     kind = str(one.example.dtype).removeprefix("torch.")
     return f"numpy.zeros({(1, *one.example.shape[1:])}, {kind!r})"
+
+
+def _first(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _cell(text: str) -> str:

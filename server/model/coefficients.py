@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from common.learning.blueprint import Blueprint
 from common.learning.linear import unscaled
 
-MOST = 1000  # that are written down
+MOST = 1000  # that are listed
 INTERCEPT = "intercept"
 
 
@@ -23,13 +23,14 @@ class Coefficient:
     value: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Coefficients:
-    """The weights that are not zero, the largest first, and then the intercepts."""
+    """The weights of a linear model that are not zero, and its intercepts."""
 
-    survivors: tuple[Coefficient, ...]
-    intercepts: tuple[Coefficient, ...]
     weights: int  # with those that are zero
+    survivors: int  # that are not
+    largest: tuple[Coefficient, ...]  # of the survivors, the largest first
+    intercepts: tuple[Coefficient, ...]
 
     @classmethod
     def of(cls, blueprint: Blueprint, tensors: Mapping[str, Tensor]) -> Coefficients | None:
@@ -39,25 +40,26 @@ class Coefficients:
         blueprint.module.load_state_dict(tensors)
         plain = unscaled(blueprint.module)
         outputs = [f"{name}: " for name in blueprint.classes] or [""]
-        places = plain["weight"].nonzero().tolist()
-        survivors = [
-            Coefficient(outputs[row] + blueprint.features[column], float(plain["weight"][row, column]))
-            for row, column in places
-        ]
+        weights, columns = plain["weight"].flatten(), len(blueprint.features)
+        survivors = int(weights.count_nonzero())
+        order = weights.abs().argsort(descending=True, stable=True)[: min(survivors, MOST)]
         return cls(
-            survivors=tuple(sorted(survivors, key=lambda one: -abs(one.value))),
-            intercepts=tuple(
-                Coefficient(output + INTERCEPT, float(value))
-                for output, value in zip(outputs, plain["bias"], strict=True)
+            weights=weights.numel(),
+            survivors=survivors,
+            largest=tuple(
+                Coefficient(outputs[place // columns] + blueprint.features[place % columns], value)
+                for place, value in zip(order.tolist(), weights[order].tolist(), strict=True)
             ),
-            weights=plain["weight"].numel(),
+            intercepts=tuple(
+                Coefficient(output + INTERCEPT, value)
+                for output, value in zip(outputs, plain["bias"].tolist(), strict=True)
+            ),
         )
 
-    @property
-    def shown(self) -> tuple[Coefficient, ...]:
-        """Return all of them, intercepts last; of very many weights the largest."""
-        return (*self.survivors[:MOST], *self.intercepts[:MOST])
+    def first(self, most: int) -> tuple[Coefficient, ...]:
+        """Return the largest coefficients, and then the intercepts, so many of each."""
+        return (*self.largest[:most], *self.intercepts[:most])
 
     def to_json(self) -> str:
         """Return a list of names and values."""
-        return json.dumps([asdict(one) for one in self.shown])
+        return json.dumps([asdict(one) for one in self.first(MOST)])
