@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+from common.learning.examples import r_squared
 from common.randomness import stream
-from common.tasks.blogfeedback import ARCHIVE, FEATURES, Matrix, r_squared, read_archive, scale
+from common.tasks.blogfeedback import ARCHIVE, FEATURES, Matrix, read_archive, scale
 
 KEPT = (56, 28, 14)  # of 281, at 80, 90 and 95 % sparsity
 CLIENTS = 554
@@ -47,7 +48,7 @@ def _final_topk(inputs: Matrix, targets: Matrix, ridge: float, test: tuple[Matri
     for kept in KEPT:
         pruned = np.where(np.abs(solution) >= np.sort(np.abs(solution))[-kept], solution, 0.0)
         residual = inputs @ pruned - targets
-        scores.append(f"{100 * r_squared(*test, pruned):.1f}")
+        scores.append(f"{100 * r_squared(test[0] @ pruned, test[1]):.1f}")
         losses.append(f"{(residual @ residual + ridge * pruned @ pruned) / 2e7:.3f}")
     return " | ".join([*scores, *losses])
 

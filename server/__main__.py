@@ -11,8 +11,10 @@ import typer
 from common.program.start import run_program, version_option
 from server.commands import keys
 from server.commands.compare import compare
+from server.commands.export import export
 from server.commands.listing import listing
 from server.commands.local import local
+from server.commands.predict import predict
 from server.commands.report import report
 from server.commands.reproduce import reproduce
 from server.commands.run import run
@@ -28,7 +30,7 @@ def proxskip_server(version: Annotated[bool, version_option("proxskip-server")] 
     """Accelerated sparse-to-sparse federated learning."""
 
 
-for command in (simulate, compare, run, local, report, tune, reproduce):
+for command in (simulate, compare, run, local, predict, export, report, tune, reproduce):
     app.command()(command)
 app.command("list")(listing)
 app.add_typer(keys.app, name="keys")

@@ -45,5 +45,5 @@ def main(grid: Grid, context: Context) -> None:
         about = About.of(experiment, problem, how="deployed", weights=weights, folder=path, command="")
         with status_kept(about, federation.now):
             federation.run(grid)
-    for line in closing_lines(about, course, recorder.weights_kept, path / folder.model_file.name):
+    for line in closing_lines(about, course, recorder.model):
         log.info(line)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from common.errors import UserError
@@ -34,6 +33,7 @@ from strategies.flower.downlink import Downlink
 from strategies.flower.membership import Membership
 from strategies.flower.terms import Terms
 from tests.harness.dying_client import AFTER_SAVING, MOMENTS
+from tests.harness.models import linear_model
 from tests.harness.processes import children_of, client_process, deploy, lines_in, local, wait_until
 from tests.harness.small_disk import needs_root, small_disk
 from tests.harness.witness import Witness
@@ -179,7 +179,7 @@ def test_the_process_that_hosts_the_link_is_killed_in_mid_round_and_the_run_fini
     kinds = [json.loads(line)["kind"] for line in (rounds.parent / "events.jsonl").read_text().splitlines()]
     told = [kind for kind in kinds if kind in ("started", "server killed", "resumed", "finished")]
     assert told == ["started", *["server killed", "resumed"] * 3, "finished"]
-    models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("calm", "killed")]
+    models = [linear_model(tmp_path / name) for name in ("calm", "killed")]
     assert models[0].equal(models[1])
 
 
@@ -347,5 +347,5 @@ def test_a_server_whose_disk_is_full_goes_on_when_there_is_room(tmp_path: Path) 
         finally:
             program.kill()
         assert "Traceback" not in log.read_text()
-        models = [load_file(folder / "model.safetensors")["model"] for folder in (tmp_path / "calm", run)]
+        models = [linear_model(folder) for folder in (tmp_path / "calm", run)]
         assert models[0].equal(models[1])

@@ -11,10 +11,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from server.deploy.local_clients import leaving
 from server.keys.folder import Keys
+from tests.harness.models import linear_model
 from tests.harness.processes import children_of, free_port, lines_in, local, wait_until
 
 CLIENTS = 2
@@ -61,7 +61,7 @@ class Federation:
 def assert_same_model(folder: Path) -> None:
     """Compare with a run in which nothing happened."""
     subprocess.run(local("digits", *SETTINGS, "--output", str(folder / "calm")), check=True, timeout=300)
-    models = [load_file(folder / name / "model.safetensors")["model"] for name in ("calm", "run")]
+    models = [linear_model(folder / name) for name in ("calm", "run")]
     assert models[0].equal(models[1])
 
 

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from common.errors import UserError
 from common.experiment import plugins
@@ -34,6 +33,7 @@ from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import SIMULATION, Simulation
 from strategies.flower.terms import Terms
+from tests.harness.models import linear_model
 from tests.harness.processes import clients, deploy, lines_in, local
 from tests.harness.witness import CPU, load
 
@@ -78,7 +78,7 @@ def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, hub:
         with pytest.raises(CrashError):
             go_on(hub, experiment, folder, crash_after)
     go_on(hub, experiment, folder, None)
-    model = load_file(folder.path / "model.safetensors")["model"]
+    model = linear_model(folder.path)
     assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
     records = folder.rounds()
     assert [record.round for record in records] == list(range(1, ROUNDS + 1))
@@ -127,7 +127,7 @@ def test_a_crash_between_average_and_record_loses_nothing(
     go_on(hub, experiment, folder, None)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
     assert_each_round_has_its_clients(folder, folder.rounds())
-    model = load_file(folder.path / "model.safetensors")["model"]
+    model = linear_model(folder.path)
     assert model.equal(experiment.algorithm.evaluated(undisturbed.strategy.state).model)
 
 
@@ -226,7 +226,7 @@ def test_simulate_goes_on_from_its_folder(tmp_path: Path) -> None:
         folder.add_round(killed.step())
     command = [sys.executable, "-m", "server", "simulate", "--resume", str(folder.path)]
     subprocess.run(command, check=True, timeout=60)
-    assert load_file(folder.path / "model.safetensors")["model"].equal(calm.kept().model)
+    assert linear_model(folder.path).equal(calm.kept().model)
     assert [record.round for record in folder.rounds()] == list(range(1, ROUNDS + 1))
 
 
@@ -251,7 +251,7 @@ def test_ten_kills_at_any_moment_leave_the_result_as_it_was(tmp_path: Path) -> N
     assert seen == sorted(seen)
     assert 0 < seen[0] < seen[-1] < 400
     subprocess.run(local("--resume", str(tmp_path / "killed")), check=True, timeout=300)
-    models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("calm", "killed")]
+    models = [linear_model(tmp_path / name) for name in ("calm", "killed")]
     assert models[0].equal(models[1])
     assert [json.loads(line)["round"] for line in rounds.read_text().splitlines()] == list(range(1, 401))
     finished = subprocess.run(

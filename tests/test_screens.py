@@ -11,8 +11,10 @@ import pytest
 from rich.console import Console
 
 from client.screen import Screen, Standing, line_of
+from common.experiment.files import load_experiment
 from common.rounds.records import ClientRecord, Missing, RoundRecord
 from common.units import bytes_text, seconds_text, speed_text
+from server.model.finished import FinishedModel
 from server.runs.about import About
 from server.runs.course import Course
 from server.runs.now import ClientNow, RunNow
@@ -164,14 +166,18 @@ def test_a_line_of_a_log_begins_with_the_round_and_the_score() -> None:
 def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
     about = replace(ABOUT, folder=tmp_path / "runs" / "digits")
     about.folder.mkdir(parents=True)
-    score, rounds, sent, model, following = closing_lines(about, course_of(1500), 65, Path("model"))
+    experiment = load_experiment("digits")
+    left = FinishedModel(
+        experiment=experiment, tensors={}, density=0.1, data_name="digits", metric="test_accuracy", score=0.9
+    )
+    score, rounds, sent, model, following = closing_lines(about, course_of(1500), left)
     assert score == "score   test_accuracy 0.8140, best 0.9000 in round 640"
     assert rounds == "rounds  1500 in 46 s of training, 0.031 s per round"
     assert sent == "sent    471 kB up, 600 kB down per client (on the wire 1.5 MB, 1.2 MB)"
-    assert model == "model   model: 65 of 650 weights, density 0.1"
+    assert model == f"model   {about.folder}/model.safetensors: 65 of 650 weights, density 0.1"
     assert following == f"next    proxskip-server watch {tmp_path}/runs · proxskip-server predict {about.folder}"
     (about.folder / "report.html").touch()
-    *_, following = closing_lines(about, course_of(1), 65, Path("model"))
+    *_, following = closing_lines(about, course_of(1), left)
     assert f" · {about.folder}/report.html · " in following
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from common.experiment.files import load_experiment
 from server.deploy.local_clients import leaving
 from server.simulation.simulation import Simulation
+from tests.harness.models import linear_model
 from tests.harness.processes import free_port, is_listening, wait_until
 from tests.harness.witness import CPU, load
 
@@ -120,7 +120,7 @@ def flwr_run(environment: Environment, home: Path, folder: Path, **configuration
     experiment = load_experiment("digits", SETTINGS)
     simulation = Simulation(experiment, load(experiment), CPU)
     list(simulation.rounds())
-    kept = load_file(output / "model.safetensors")["model"]
+    kept = linear_model(output)
     assert float((kept - simulation.kept().model).norm() / kept.norm()) < 1e-5
     assert [json.loads(line)["round"] for line in (output / "rounds.jsonl").read_text().splitlines()] == [1, 2, 3]
 

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from common.learning.blueprint import Blueprint, Input
 from common.learning.objectives.network import FlatModule, NetworkObjective
 from common.ranges import Range
 
@@ -60,6 +61,25 @@ class ImageTraining:
             seed=seed,
             client=client,
         )
+
+
+class Normalized(nn.Module):
+    """Makes what a network takes of pictures as bytes."""
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """Return numbers of mean 0 and deviation 1 for each channel."""
+        return normalize(pixels)
+
+
+def image_blueprint(network: nn.Module, side: int, classes: tuple[str, ...]) -> Blueprint:
+    """Return what a network is that classifies square pictures."""
+    return Blueprint(
+        module=network,
+        inputs=(Input(name="pixels", example=torch.zeros(2, 3, side, side, dtype=torch.uint8)),),
+        scaling=f"(x / 255 - mean) / deviation; by channel, mean {CHANNEL_MEAN}, deviation {CHANNEL_DEVIATION}",
+        preparation=Normalized(),
+        classes=classes,
+    )
 
 
 def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:

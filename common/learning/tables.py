@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,9 @@ from common.errors import UserError
 KINDS = (".csv", ".parquet", ".npz")
 BLANKS = ("", "na", "n/a", "nan", "null", "none", "?")
 NUMBERS, TEXTS = "biuf", "U"  # numpy's letters for kinds of arrays
+
+_Found = TypeVar("_Found")
+Reader = Callable[[Path], _Found]
 
 
 @dataclass(frozen=True)
@@ -69,16 +74,19 @@ def table_files(path: Path) -> list[Path]:
     return files
 
 
+def column_names(file: Path) -> list[str]:
+    """Return the names of all columns of a file."""
+    return _read(file, {".csv": _csv_header, ".parquet": _parquet_header, ".npz": _npz_header})
+
+
 def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
     """Return columns of a file by their names."""
-    readers = {".csv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
-    reader = readers.get(file.suffix.lower())
-    if reader is None:
-        raise UserError(f"{file}: a table is one of {', '.join(KINDS)}")
-    try:
-        found = reader(file, names)
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile, csv.Error) as error:
-        raise UserError(f"{file} cannot be read: {error}") from None
+    readers: dict[str, Reader[dict[str, NDArray[Any]]]] = {
+        ".csv": partial(_read_csv, names=names),
+        ".parquet": partial(_read_parquet, names=names),
+        ".npz": partial(_read_npz, names=names),
+    }
+    found = _read(file, readers)
     lengths = {len(entries) for entries in found.values()}
     if len(lengths) > 1:
         raise UserError(f"{file}: its columns have different lengths")
@@ -87,10 +95,40 @@ def read_columns(file: Path, names: Sequence[str]) -> dict[str, Column]:
     return {name: Column(file, name, entries) for name, entries in found.items()}
 
 
+def _read(file: Path, readers: Mapping[str, Reader[_Found]]) -> _Found:
+    """Read a file by the reader of its kind."""
+    reader = readers.get(file.suffix.lower())
+    if reader is None:
+        raise UserError(f"{file}: a table is one of {', '.join(KINDS)}")
+    try:
+        return reader(file)
+    except (OSError, EOFError, ValueError, zipfile.BadZipFile, csv.Error) as error:
+        raise UserError(f"{file} cannot be read: {error}") from None
+
+
+def _csv_header(file: Path) -> list[str]:
+    with file.open(newline="", encoding="utf-8-sig") as lines:
+        return _first_row(csv.reader(lines))
+
+
+def _npz_header(file: Path) -> list[str]:
+    with np.load(file, allow_pickle=False) as arrays:
+        return list(arrays.files)
+
+
+def _parquet_header(file: Path) -> list[str]:
+    with _parquet(file) as parquet:
+        return list(parquet.read_schema(file).names)
+
+
+def _first_row(rows: Iterator[list[str]]) -> list[str]:
+    return [name.strip() for name in next(rows, [])]
+
+
 def _read_csv(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     with file.open(newline="", encoding="utf-8-sig") as lines:
         rows = csv.reader(lines)
-        header = [name.strip() for name in next(rows, [])]
+        header = _first_row(rows)
         places = [_place(file, name, header) for name in names]
         columns: list[list[str]] = [[] for _ in names]
         for number, row in enumerate(rows, 2):
@@ -114,16 +152,25 @@ def _read_npz(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
     return found
 
 
-def _read_parquet(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+@contextmanager
+def _parquet(file: Path) -> Iterator[Any]:
+    """Give pyarrow's module to read a file with."""
     try:
-        from pyarrow import ArrowException, parquet, types
+        from pyarrow import ArrowException, parquet
     except ImportError:
         raise UserError(f"{file}: Parquet needs pyarrow: pip install 'sparse-proxskip[parquet]'") from None
     try:
-        header = parquet.read_schema(file).names
-        table = parquet.read_table(file, columns=[_named(file, name, header) for name in names])
+        yield parquet
     except ArrowException as error:
         raise UserError(f"{file} cannot be read: {error}") from None
+
+
+def _read_parquet(file: Path, names: Sequence[str]) -> dict[str, NDArray[Any]]:
+    with _parquet(file) as parquet:
+        header = parquet.read_schema(file).names
+        table = parquet.read_table(file, columns=[_named(file, name, header) for name in names])
+    from pyarrow import types
+
     columns = {name: table.column(name) for name in names}
     for name, column in columns.items():
         if types.is_dictionary(column.type):  # of which numpy would get another value in place of what is missing

@@ -13,9 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
+from torch import Tensor
 
 from common.errors import UserError
+from common.learning.blueprint import Blueprint
 from common.learning.data import DataFolder
+from common.learning.examples import Examples
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
@@ -40,6 +43,14 @@ class Problem(ABC):
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return the metrics of a model on held-out data."""
 
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as it is saved: the state_dict of the blueprint's module, where the task has one."""
+        return {"model": state.model} | ({} if state.buffers is None else {"buffers": state.buffers})
+
+    def examples(self) -> Examples | None:
+        """Return the test set of public data, as the blueprint's inputs."""
+        return None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
@@ -50,6 +61,15 @@ class Task(ABC):
     @abstractmethod
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> Problem:
         """Read the data and deal it out to the clients."""
+
+    def blueprint(self) -> Blueprint | None:
+        """Return what the model is, so that others can predict with it; it depends on the options alone."""
+        return None
+
+    def examples(self, data: Path | None, *, clients: int, seed: int) -> Examples | None:
+        """Return what can be predicted with the data: of a public data set its test set."""
+        problem = self.load(DataFolder.choose(data), clients=clients, seed=seed, device=torch.device("cpu"))
+        return problem.examples()
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,16 @@ class OwnDataTask(Task):
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> OwnDataProblem:
         """Read the data of all clients, which are in one folder for once."""
         return self.problem(files_of_clients(data, clients), clients=clients, seed=seed, device=device)
+
+    def examples(self, data: Path | None, *, clients: int, seed: int) -> Examples | None:
+        """Return what is in a file or folder of anybody's."""
+        if data is None:
+            raise UserError("--data PATH: say which file or folder to predict")
+        return self.read_examples(data)
+
+    def read_examples(self, path: Path) -> Examples | None:
+        """Read examples to predict, whose right answers may be unknown."""
+        return None
 
 
 def files_of_clients(data: DataFolder, clients: int) -> list[ClientFiles]:

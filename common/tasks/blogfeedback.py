@@ -19,9 +19,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from common.errors import UserError
+from common.learning.blueprint import Blueprint, Input
 from common.learning.data import DataFolder
+from common.learning.examples import Examples, r_squared
+from common.learning.linear import SCALING, ScaledLinear, linear_tensors
 from common.learning.objectives.least_squares import LeastSquares, ThinClient
 from common.learning.task import Problem, Task
 from common.randomness import stream
@@ -68,7 +72,18 @@ class BlogFeedback(Task):
             clients=[(features[rows], targets[rows]) for rows in members],
             ridge=self.ridge / clients,
             held_out=held_out,
+            scale={"low": torch.from_numpy(low), "span": torch.from_numpy(_span(low, high))},
+            test=test,
             device=device,
+        )
+
+    def blueprint(self) -> Blueprint:
+        """Return what the model is; its scale is that of the training rows."""
+        return Blueprint(
+            module=ScaledLinear(FEATURES, 1),
+            inputs=(Input(name="features", example=torch.zeros(2, FEATURES, dtype=torch.float64)),),
+            scaling=SCALING,
+            features=tuple(f"column {number + 1}" for number in range(FEATURES)),
         )
 
     def _ends(self, features: Matrix) -> tuple[Matrix, Matrix]:
@@ -92,12 +107,16 @@ class BlogFeedbackProblem(Problem):
         clients: Sequence[tuple[Matrix, Matrix]],
         ridge: float,
         held_out: dict[str, tuple[Matrix, Matrix]],
+        scale: dict[str, Tensor],  # by which features were scaled: low and span
+        test: Matrix,  # as the files have it
         device: torch.device,
     ) -> None:
         self.clients = len(clients)
         self._clients = clients
         self._ridge = ridge
         self._held_out = held_out
+        self._scale = scale
+        self._test = test
         self._device = device
 
     def initial_state(self) -> ServerState:
@@ -112,20 +131,28 @@ class BlogFeedbackProblem(Problem):
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return R^2 on the test files, and on the validation rows where there are any."""
         weights = state.model.double().numpy(force=True)
-        return {f"{part}_r2": r_squared(*rows, weights) for part, rows in self._held_out.items()}
+        held_out = self._held_out.items()
+        return {f"{part}_r2": r_squared(features @ weights, targets) for part, (features, targets) in held_out}
 
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as weight, bias, and the scale of its features."""
+        return {**linear_tensors(state.model, 1), **self._scale}
 
-def r_squared(features: Matrix, targets: Matrix, weights: Matrix) -> float:
-    """Return the share of the targets' variance that the model explains."""
-    residual = features @ weights - targets
-    return float(1 - residual @ residual / np.square(targets - targets.mean()).sum())
+    def examples(self) -> Examples:
+        """Return the rows of the test files."""
+        names = [str(number + 1) for number in range(len(self._test))]
+        features = torch.from_numpy(self._test[:, :FEATURES])
+        return Examples(names=names, inputs=(features,), targets=self._test[:, FEATURES])
 
 
 def scale(rows: Matrix, low: Matrix, high: Matrix) -> tuple[Matrix, Matrix]:
     """Return scaled features with the constant 1, and targets."""
-    span = np.where(high > low, high - low, 1.0)
     ones = np.ones((len(rows), 1))
-    return np.hstack([(rows[:, :FEATURES] - low) / span, ones]), rows[:, FEATURES]
+    return np.hstack([(rows[:, :FEATURES] - low) / _span(low, high), ones]), rows[:, FEATURES]
+
+
+def _span(low: Matrix, high: Matrix) -> Matrix:
+    return np.where(high > low, high - low, 1.0)
 
 
 def read_archive(path: Path) -> tuple[Matrix, Matrix]:

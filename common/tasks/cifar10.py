@@ -16,10 +16,13 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from common.errors import UserError
+from common.learning.blueprint import Blueprint
 from common.learning.data import DataFolder
-from common.learning.images import Images, ImageTraining, accuracy
+from common.learning.examples import Examples
+from common.learning.images import Images, ImageTraining, accuracy, image_blueprint
 from common.learning.networks import ResNet18, initialized
 from common.learning.objectives.network import FlatModule
 from common.learning.partition import Concentration, SizeVariance, dirichlet_split
@@ -29,7 +32,8 @@ from common.ranges import Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
-_CLASSES = 10
+_CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_CLASSES = len(_CLASS_NAMES)
 SIDE_PIXELS = 32
 BATCHES_FOLDER = "cifar-10-batches-py"
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
@@ -63,6 +67,10 @@ class Cifar10(ImageTraining, Task):
             generator=generator,
         )
         return Cifar10Problem(self, name, train, held_out, parts, seed, device)
+
+    def blueprint(self) -> Blueprint:
+        """Return what the model is."""
+        return image_blueprint(ResNet18(self.width, _CLASSES), SIDE_PIXELS, _CLASS_NAMES)
 
 
 class Cifar10Problem(Problem):
@@ -109,6 +117,16 @@ class Cifar10Problem(Problem):
             f"{part}_accuracy": accuracy(self._network.module, *images, _EVALUATION_BATCH)
             for part, images in self._held_out.items()
         }
+
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as the network's state_dict."""
+        return self._network.tensors(state)
+
+    def examples(self) -> Examples:
+        """Return the test images."""
+        pixels, labels = (part.cpu() for part in self._held_out["test"])
+        names = [str(number + 1) for number in range(len(labels))]
+        return Examples(names=names, inputs=(pixels,), targets=labels.double().numpy())
 
 
 def _read(data: DataFolder) -> tuple[str, Images, Images]:

@@ -11,14 +11,16 @@ import numpy as np
 import torch
 
 from common.errors import PublicError
+from common.learning.blueprint import Blueprint
 from common.learning.data import DataFolder
-from common.learning.objectives.softmax import Samples, SoftmaxProblem
+from common.learning.objectives.softmax import Samples, SoftmaxProblem, pixel_blueprint
 from common.learning.partition import Concentration, SizeVariance, dirichlet_split
 from common.learning.task import Task
 from common.randomness import stream
 from common.ranges import Range
 
 _CLASSES = 10
+_PIXELS = 8 * 8
 _BRIGHTEST = 16.0
 
 
@@ -54,6 +56,10 @@ class Digits(Task):
             seed=seed,
             device=device,
         )
+
+    def blueprint(self) -> Blueprint:
+        """Return what the model is."""
+        return pixel_blueprint(_PIXELS, tuple(map(str, range(_CLASSES))))
 
 
 def read_images() -> Samples:

@@ -9,6 +9,7 @@ Two sources, each named for what it is:
 from __future__ import annotations
 
 import json
+import string
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ import torch
 from numpy.typing import NDArray
 
 from common.errors import UserError
+from common.learning.blueprint import Blueprint
 from common.learning.data import DataFolder
-from common.learning.objectives.softmax import Samples, SoftmaxProblem
+from common.learning.objectives.softmax import Samples, SoftmaxProblem, pixel_blueprint
 from common.learning.task import Task
 from common.randomness import stream
 from common.ranges import Range
@@ -30,6 +32,7 @@ LEAF_FOLDER = "femnist"
 WRITERS_FILE = "mnist_writers.npz"
 _BRIGHTEST = 255.0
 PIXELS = 28 * 28
+_CHARACTERS = string.digits + string.ascii_uppercase + string.ascii_lowercase  # in the order of FEMNIST's labels
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,10 @@ class Femnist(Task):
             seed=seed,
             device=device,
         )
+
+    def blueprint(self) -> Blueprint:
+        """Return what the model is."""
+        return pixel_blueprint(PIXELS, tuple(_CHARACTERS[: self.classes]))
 
     def _read(self, data: DataFolder) -> Handwriting:
         leaf = data.path / LEAF_FOLDER

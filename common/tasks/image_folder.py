@@ -16,9 +16,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
+from torch import Tensor
 
 from common.errors import UserError
-from common.learning.images import Images, ImageTraining, accuracy
+from common.learning.blueprint import Blueprint
+from common.learning.examples import Examples
+from common.learning.images import Images, ImageTraining, accuracy, image_blueprint
 from common.learning.networks import NetworkName, initialized, network_of
 from common.learning.objectives.network import FlatModule
 from common.learning.partition import hold_out
@@ -60,21 +63,38 @@ class ImageFolder(ImageTraining, OwnDataTask):
         """Read the images of the clients at hand."""
         return ImageFolderProblem(self, [(part.client, self._read(part.path)) for part in parts], clients, seed, device)
 
+    def blueprint(self) -> Blueprint:
+        """Return what the model is."""
+        return image_blueprint(network_of(self.network, len(self.classes)), self.image_size, self.classes)
+
+    def read_examples(self, path: Path) -> Examples:
+        """Read images in folders by class, as clients have them, or of which nobody knows the class."""
+        labelled: list[tuple[str, float]] = [*self._files(path)]
+        files = labelled or [(file, np.nan) for file in _images_in(path)]
+        if not files:
+            raise UserError(f"{path}: there are no images in it, nor in CLASS/ folders of {', '.join(self.classes)}")
+        return Examples(
+            names=[str(Path(file).relative_to(path)) for file, _ in files],
+            inputs=(torch.from_numpy(np.stack([self._decode(file) for file, _ in files])),),
+            targets=np.array([label for _, label in files], dtype=np.float64),
+        )
+
     def _read(self, path: Path) -> Images:
         """Decode all images of a client."""
-        pixels, labels = [], []
-        for file, label in self._files(path):
-            try:
-                with Image.open(file) as image:
-                    if image.mode.startswith(("I", "F")):  # which a conversion would cut off at 255
-                        raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it first")
-                    pixels.append(_square(image.convert("RGB"), self.image_size))
-            except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
-                raise UserError(f"{file} cannot be read as an image: {error}") from None
-            labels.append(label)
-        if not pixels:
+        files = self._files(path)
+        if not files:
             raise UserError(f"{path}: there are no images in CLASS/ folders of {', '.join(self.classes)}")
-        return Images(np.stack(pixels), np.array(labels, dtype=np.int64))
+        pixels = np.stack([self._decode(file) for file, _ in files])
+        return Images(pixels, np.array([label for _, label in files], dtype=np.int64))
+
+    def _decode(self, file: str) -> NDArray[np.uint8]:
+        try:
+            with Image.open(file) as image:
+                if image.mode.startswith(("I", "F")):  # which a conversion would cut off at 255
+                    raise ValueError(f"its pixels have more than 8 bits (mode {image.mode}); convert it first")
+                return _square(image.convert("RGB"), self.image_size)
+        except (OSError, UnidentifiedImageError, Image.DecompressionBombError, ValueError) as error:
+            raise UserError(f"{file} cannot be read as an image: {error}") from None
 
     def _files(self, path: Path) -> list[tuple[str, int]]:
         """Return each image's file and the number of its class; refuse a folder that is none of the classes."""
@@ -86,6 +106,8 @@ class ImageFolder(ImageTraining, OwnDataTask):
                 f"{path / unknown[0]} is none of the experiment's classes: {', '.join(self.classes)}",
                 public="its data does not fit: a folder is none of the experiment's classes; its log says more",
             )
+        if not folders:  # of which torchvision would complain in its own words
+            return []
         numbers = {name: self.classes.index(name) for name in folders}
         module = torchvision.datasets.folder
         found: list[tuple[str, int]] = module.make_dataset(
@@ -134,6 +156,10 @@ class ImageFolderProblem(OwnDataProblem):
             for pixels, labels in self._held_out
         ]
 
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as the network's state_dict."""
+        return self._network.tensors(state)
+
 
 def _split(task: ImageFolder, client: str, images: Images, seed: int) -> tuple[Images, Images]:
     """Return what a client trains on and what it holds out: always the same images."""
@@ -142,6 +168,12 @@ def _split(task: ImageFolder, client: str, images: Images, seed: int) -> tuple[I
         raise UserError(f"{client} has {len(images.labels)} images, {count} of them held out: it needs two to train on")
     trained, held_out = hold_out(count, len(images.labels), client, seed)
     return images.take(trained), images.take(held_out)
+
+
+def _images_in(folder: Path) -> list[str]:
+    """Return the images that are directly in a folder."""
+    kinds = torchvision.datasets.folder.IMG_EXTENSIONS
+    return sorted(str(file) for file in folder.iterdir() if file.suffix.lower() in kinds)
 
 
 def _square(image: Image.Image, side: int) -> NDArray[np.uint8]:

@@ -19,96 +19,30 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from common.learning.blueprint import Blueprint, Input
+from common.learning.examples import Examples
+from common.learning.linear import SCALING, ScaledLinear, linear_tensors
 from common.learning.objectives.least_squares import LeastSquares, ThinClient
 from common.learning.objectives.softmax import Samples, SoftmaxRegression
 from common.learning.partition import hold_out
-from common.learning.tables import Column, read_columns, table_files
+from common.learning.schema import Category, Missing, Number, Scaling, TableFeatures, missing_entries, read_kind
+from common.learning.tables import Column, column_names, read_columns, table_files
 from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask
-from common.ranges import LARGEST, Range
+from common.ranges import Range
 from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
 _Matrix = NDArray[np.float64]
 _MOST_FEATURES = 10_000  # a row of a client's takes eight bytes for each
 _MOST_WEIGHTS = 10_000_000
-
-
-@dataclass(frozen=True)
-class Number:
-    """A column of numbers within a range."""
-
-    low: float
-    high: float
-
-    def features(self, column: Column, scaling: str) -> _Matrix:
-        """Return the scaled numbers, as one feature; NaN where one is missing."""
-        numbers = column.numbers()
-        outside = np.flatnonzero((numbers < self.low) | (numbers > self.high) | np.isinf(numbers))
-        if outside.size:
-            raise column.refuse(int(outside[0]), f"is beyond its range in the schema, {self.low:g}..{self.high:g}")
-        if scaling == "range":
-            scaled = (numbers - self.low) / ((self.high - self.low) or 1.0)
-        else:
-            scaled = numbers / (max(abs(self.low), abs(self.high)) or 1.0)
-        return scaled[:, None]
-
-    @property
-    def size(self) -> int:
-        """Return how many features it makes."""
-        return 1
-
-
-@dataclass(frozen=True)
-class Category:
-    """A column with one of some values."""
-
-    values: tuple[str, ...]
-
-    def features(self, column: Column, scaling: str) -> _Matrix:
-        """Return one feature a value, which is 1 where the column has it; all NaN where it is missing."""
-        codes = self.codes(column)
-        features: _Matrix = (codes[:, None] == np.arange(self.size)).astype(np.float64)
-        features[codes < 0] = np.nan
-        return features
-
-    def codes(self, column: Column) -> NDArray[np.int64]:
-        """Return the place of each entry among the values; -1 where it is missing.
-
-        A value that the schema names is never missing, whatever it looks like.
-        """
-        matches = column.words()[:, None] == np.array(self.values)[None, :]
-        unknown = np.flatnonzero(~matches.any(1) & ~column.is_blank())
-        if unknown.size:
-            raise column.refuse(int(unknown[0]), f"is none of its values in the schema, {' | '.join(self.values)}")
-        return np.where(matches.any(1), matches.argmax(1), -1)
-
-    @property
-    def size(self) -> int:
-        """Return how many features it makes."""
-        return len(self.values)
-
-
-def read_kind(name: str, text: str) -> Number | Category:
-    """Read `LOW..HIGH` or `A | B | C`."""
-    low, dots, high = text.partition("..")
-    if dots:
-        try:
-            kind = Number(float(low), float(high))
-        except ValueError:
-            raise ValueError(f"columns.{name} = {text!r}: expected a range of numbers, such as 0..120") from None
-        if not -LARGEST < kind.low <= kind.high < LARGEST:
-            raise ValueError(f"columns.{name} = {text!r}: the lower end comes first, and both are below {LARGEST:g}")
-        return kind
-    values = tuple(value.strip() for value in text.split("|"))
-    if len(values) < 2 or len(set(values)) < len(values) or not all(values):
-        raise ValueError(f"columns.{name} = {text!r}: expected a range LOW..HIGH, or different values A | B | C")
-    return Category(values)
 
 
 @dataclass(frozen=True)
@@ -128,8 +62,8 @@ class Tabular(OwnDataTask):
     target: str  # the column to predict
     columns: Mapping[str, str] = field(default_factory=dict)  # all others that are used: LOW..HIGH, or A | B | C
     classes: str = ""  # A | B | C: softmax regression; else the target is a number, and it is linear regression
-    scaling: Literal["range", "largest"] = "range"  # LOW..HIGH to 0..1; or by the largest absolute value
-    missing: Literal["refuse", "zero", "indicate"] = "refuse"  # a missing entry is 0; with a feature that says so
+    scaling: Scaling = "range"
+    missing: Missing = "refuse"
     test_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.2  # of each client's rows
     ridge: Annotated[float, Range(at_least=0)] = 1e-3
     rows_a_client: Annotated[float, Range(above=0)] | None = None  # null: as many as it has
@@ -159,6 +93,11 @@ class Tabular(OwnDataTask):
             raise ValueError("classes: expected different values A | B | C")
         return kind
 
+    @cached_property
+    def table_features(self) -> TableFeatures:
+        """Return what makes features of the columns."""
+        return TableFeatures(list(self.kinds.values()), self.scaling, self.missing)
+
     @property
     def features(self) -> int:
         """Return how many features a row has, with the constant 1."""
@@ -170,6 +109,31 @@ class Tabular(OwnDataTask):
         kind = LinearProblem if self.labels is None else SoftmaxTableProblem
         return kind(self, rows, clients=clients, features=self.features, device=device)
 
+    def blueprint(self) -> Blueprint:
+        """Return what the model is."""
+        classes = self.labels.values if self.labels else ()
+        return Blueprint(
+            module=ScaledLinear(self.features - 1, len(classes) or 1),
+            inputs=tuple(_input(name, kind) for name, kind in self.kinds.items()),
+            scaling=SCALING,
+            preparation=self.table_features,
+            classes=classes,
+            features=self.table_features.names(list(self.kinds)),
+        )
+
+    def read_examples(self, path: Path) -> Examples:
+        """Read tables to predict, with or without the column of the target."""
+        names, tables, targets = [], [], []
+        for file in table_files(path):
+            known = [self.target] if self.target in column_names(file) else []
+            table = read_columns(file, [*self.columns, *known])
+            tables.append(self._inputs(table))
+            rows = len(tables[-1][0])
+            names += [f"{file.name}:{row + 1}" for row in range(rows)]
+            targets.append(self._targets(table[self.target]) if known else np.full(rows, np.nan))
+        inputs = tuple(torch.cat(column) for column in zip(*tables, strict=True))
+        return Examples(names=names, inputs=inputs, targets=np.concatenate(targets))
+
     def _rows(self, part: ClientFiles, seed: int) -> Rows:
         """Return a client's rows, some of them held out: always the same ones."""
         tables = [self._read(read_columns(file, [*self.columns, self.target])) for file in table_files(part.path)]
@@ -179,25 +143,35 @@ class Tabular(OwnDataTask):
         return Rows(features[trained], targets[trained], features[held_out], targets[held_out])
 
     def _read(self, table: Mapping[str, Column]) -> tuple[_Matrix, NDArray[np.float64]]:
-        """Return features, with the constant 1, and targets."""
-        blocks = []
+        """Return scaled features, with the constant 1, and targets."""
+        low, span = self.table_features.scale()
+        scaled = (self.table_features(*self._inputs(table)) - low) / span
+        targets = self._targets(table[self.target])
+        if (missing := np.isnan(targets)).any():
+            raise table[self.target].refuse(int(missing.argmax()), "is missing, and it is what is to be learned")
+        return np.hstack([scaled.numpy(), np.ones((len(targets), 1))]), targets
+
+    def _inputs(self, table: Mapping[str, Column]) -> list[Tensor]:
+        """Return the entries of the columns to learn from: numbers, or places among a category's values."""
+        inputs = []
         for name, kind in self.kinds.items():
-            features = kind.features(table[name], self.scaling)
-            missing = np.isnan(features[:, 0])
+            entries = torch.from_numpy(kind.entries(table[name]))
+            missing = missing_entries(entries)
             if self.missing == "refuse" and missing.any():
-                raise table[name].refuse(int(missing.argmax()), "is missing; the task's `missing` could allow that")
-            features[missing] = 0.0
-            blocks.append(features)
-            if self.missing == "indicate":
-                blocks.append(missing.astype(np.float64)[:, None])
-        target = table[self.target]
-        targets = target.numbers() if self.labels is None else self.labels.codes(target).astype(np.float64)
-        missing = np.isnan(targets) | ((targets < 0) & (self.labels is not None))
-        if missing.any():
-            raise target.refuse(int(missing.argmax()), "is missing, and it is what is to be learned")
+                row = int(missing.byte().argmax())
+                raise table[name].refuse(row, "is missing; the task's `missing` could allow that")
+            inputs.append(entries)
+        return inputs
+
+    def _targets(self, column: Column) -> NDArray[np.float64]:
+        """Return numbers, or the places of classes; NaN where one is missing."""
+        if self.labels is not None:
+            places = self.labels.entries(column)
+            return np.where(places < 0, np.nan, places)
+        targets = column.numbers()
         if np.isinf(targets).any():
-            raise target.refuse(int(np.isinf(targets).argmax()), "is not a finite number")
-        return np.hstack([*blocks, np.ones((len(targets), 1))]), targets
+            raise column.refuse(int(np.isinf(targets).argmax()), "is not a finite number")
+        return targets
 
 
 class TabularProblem(OwnDataProblem):
@@ -219,6 +193,11 @@ class TabularProblem(OwnDataProblem):
     def initial_state(self) -> ServerState:
         """Start at zero, which is sparse."""
         return ServerState(model=torch.zeros(self.outputs * self._features))
+
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as weight, bias, and the scale of its features."""
+        low, span = self._task.table_features.scale()
+        return {**linear_tensors(state.model, self.outputs), "low": low, "span": span}
 
     def _weight(self, rows: Rows) -> float:
         """Return what one row counts in its client's loss."""
@@ -297,6 +276,12 @@ class SoftmaxTableProblem(TabularProblem):
             )
             for rows in self._rows
         ]
+
+
+def _input(name: str, kind: Number | Category) -> Input:
+    if isinstance(kind, Number):
+        return Input(name=name, example=torch.full((2,), kind.low, dtype=torch.float64))
+    return Input(name=name, example=torch.zeros(2, dtype=torch.int64), values=kind.values)
 
 
 def _mean(values: NDArray[np.float64] | NDArray[np.bool_]) -> float:

@@ -25,5 +25,5 @@ def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, termina
     about = About.of(experiment, problem, how="deployed", weights=weights, folder=folder.path, command=command)
     with shown(terminal, about, course, federation.now):
         federation.run_on(hub)
-    for line in closing_lines(about, course, recorder.weights_kept, folder.model_file):
+    for line in closing_lines(about, course, recorder.model):
         terminal.say(line)

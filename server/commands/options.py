@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +14,15 @@ import typer
 from common.errors import UserError
 from common.learning.data import ENVIRONMENT_VARIABLE
 from strategies.flower.terms import Terms
+
+
+class ExportFormat(StrEnum):
+    """What a model can be exported to."""
+
+    torch = "torch"
+    onnx = "onnx"
+    sparse = "sparse"
+
 
 ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
 ExperimentOrResume = Annotated[
@@ -72,6 +82,14 @@ AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
 ]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="the folder of a finished run")]
+ToPredict = Annotated[
+    Path | None,
+    typer.Option(metavar="PATH", help="a table or a folder of images or tables; or the folder of public data sets"),
+]
+PredictionsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="a CSV file for all predictions")]
+ExportTo = Annotated[ExportFormat, typer.Option("--to", help="what the file is for", show_default=False)]
+ExportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="where it goes; in the run's folder by default")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]

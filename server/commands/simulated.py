@@ -46,5 +46,5 @@ def run_simulation(
     with shown(terminal, about, course, lambda: RunNow(state="training", round=course.round + 1)):
         for record in simulation.rounds():
             recorder.on_round(record, simulation.checkpoint, simulation.controls)
-        recorder.finish(simulation.kept())
-    return closing_lines(about, course, recorder.weights_kept, folder.model_file)
+        recorder.finish(simulation.problem, simulation.kept())
+    return closing_lines(about, course, recorder.model)

@@ -30,6 +30,7 @@ class Federation:
         resume_from: JournalEntry | None = None,
     ) -> None:
         self._experiment = experiment
+        self._problem = problem
         self._recorder = recorder
         self._course = course
         self._desk: Desk | None = None  # where our own link is what brings clients
@@ -52,7 +53,7 @@ class Federation:
         if self._is_new:
             self._recorder.begin(strategy.checkpoint)
         strategy.start(grid, strategy.initial_arrays, num_rounds=self._experiment.rounds)
-        self._recorder.finish(strategy.algorithm.evaluated(strategy.state))
+        self._recorder.finish(self._problem, strategy.algorithm.evaluated(strategy.state))
 
     @property
     def weights(self) -> int:

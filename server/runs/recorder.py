@@ -9,11 +9,13 @@ from uuid import uuid4
 from torch import Tensor
 
 from common.experiment.experiment import Experiment
+from common.learning.task import Problem
 from common.rounds.ledger import Checkpoint
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
 from common.say import Event, Say
 from common.storage.disk import when_there_is_room
+from server.model.finished import FinishedModel
 from server.runs.events import EventLog
 from server.runs.journal import Journal, JournalEntry
 from server.runs.run_folder import RunFolder
@@ -41,13 +43,14 @@ class Recorder(Listener):
         seconds_between_entries: float = 0.0,
     ) -> None:
         self._folder = folder
+        self._experiment = experiment
         self._journal = Journal(folder.path, experiment)
         self._show = show
         self._events = EventLog(folder, say)
         self._seconds_between_entries = seconds_between_entries
         self._last_entry = time.monotonic()
         self._newest = resume_from.record if resume_from else None
-        self.weights_kept = 0  # in the final model
+        self.model: FinishedModel | None = None  # the final one
         self.run = resume_from.run if resume_from else run or uuid4().hex
         when_there_is_room(lambda: folder.go_back_to(self._newest), self.say)
         self._events.note(_first_event(experiment, self._newest))
@@ -74,9 +77,9 @@ class Recorder(Listener):
         """Keep what an operator should know, and pass it on."""
         self._events.say(text)
 
-    def finish(self, model: ServerState) -> None:
+    def finish(self, problem: Problem, state: ServerState) -> None:
         """Keep the final model: with it, the run is finished."""
-        self.weights_kept = int(model.model.count_nonzero())
+        model = self.model = FinishedModel.of(self._experiment, problem, state, self._newest)
         when_there_is_room(lambda: self._folder.save_model(model), self.say)
         self._events.note(Event(f"finished after round {self._newest.round if self._newest else 0}", kind="finished"))
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: experiment.yaml, rounds.jsonl, clients.jsonl, events.jsonl, model.safetensors."""
+"""What a run leaves behind: its experiment, rounds.jsonl, clients.jsonl, events.jsonl, the model and its card."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from common.errors import UserError
 from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
 from common.storage.disk import writing
 from common.storage.lock import locked
+from common.storage.replace import replace_file
 
 if TYPE_CHECKING:  # they bring torch, which is slow to import, and not needed to look into a folder
     from common.experiment.experiment import Experiment
-    from common.rounds.state import ServerState
+    from server.model.finished import FinishedModel
 
 EXPERIMENT = "experiment.yaml"
 DATA = "# data: "  # how that file begins
@@ -25,7 +26,7 @@ ROUNDS = "rounds.jsonl"
 CLIENTS = "clients.jsonl"
 EVENTS = "events.jsonl"
 MODEL = "model.safetensors"
-BUFFERS = "buffers.safetensors"
+CARD = "README.md"
 LOCK_SECONDS = 10.0
 
 _CLIENTS_OF_ROUND = re.compile(rb'\{"round":(\d+),')  # how a line of clients.jsonl begins
@@ -185,13 +186,28 @@ class RunFolder:
                     raise _unreadable(self.path / CLIENTS, error) from None
                 yield one
 
-    def save_model(self, state: ServerState) -> None:
-        """Write the final, pruned model, and in a file of their own the BatchNorm statistics that belong to it."""
+    def save_model(self, model: FinishedModel) -> None:
+        """Write the final, pruned model and its card."""
         from common.storage.durable import write_durably
+        from server.model.card import OPENING, card
 
-        if state.buffers is not None:
-            write_durably(self.path / BUFFERS, {"buffers": state.buffers}, {})
-        write_durably(self.path / MODEL, {"model": state.model}, {})  # the last file of a run: with it, it is finished
+        file = self.path / CARD
+        if not file.exists() or (file.is_file() and file.read_bytes().startswith(OPENING.encode())):  # no user's own
+            replace_file(file, card(model).encode())
+        write_durably(self.path / MODEL, model.tensors, model.metadata())  # the last file: with it, a run is finished
+
+    def model(self) -> FinishedModel:
+        """Read the final model back."""
+        from server.model.finished import FinishedModel
+
+        if not self.is_begun:
+            raise UserError(f"{self.path} is not a run's folder: it has no {ROUNDS}")
+        if not self.is_finished:
+            raise UserError(
+                f"{self.path} has no model yet, after {len(self.rounds())} of {self.experiment().rounds} rounds; "
+                f"wait for its end, or if it was stopped, go on with --resume {self.path}"
+            )
+        return FinishedModel.read(self.path / MODEL, self.experiment())
 
 
 def _made(given: Path | None, name: str) -> tuple[Path, list[Path]]:

@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 from common.units import bytes_text, seconds_text
+from server.model.finished import FinishedModel
+from server.model.tables import in_a_line
 from server.runs.about import About
 from server.runs.course import Course
+from server.runs.run_folder import MODEL
 
 REPORT = "report.html"
 
 
-def closing_lines(about: About, course: Course, weights_kept: int, model: Path) -> list[str]:
+def closing_lines(about: About, course: Course, model: FinishedModel | None) -> list[str]:
     """Return what a run came to, what it took, and where to look next."""
-    report = about.folder / REPORT
-    next_steps = [
-        f"proxskip-server watch {about.folder.parent}",
-        *([str(report)] if report.is_file() else []),
-        f"proxskip-server predict {about.folder}",
-    ]
-    density = weights_kept / about.weights
     return [
         f"score   {score_text(course)}",
         f"rounds  {_rounds(course)}",
         f"sent    {_sent(course)}",
-        f"model   {model}: {weights_kept:,} of {about.weights:,} weights, density {density:.3g}",
-        f"next    {' · '.join(next_steps)}",
+        *_left(about, model),
+        f"next    {' · '.join(_next_steps(about, model))}",
     ]
+
+
+def _left(about: About, model: FinishedModel | None) -> Iterator[str]:
+    """Return what the model is, and of a table what it has learned."""
+    if model is not None:
+        kept = round(model.density * about.weights)
+        yield f"model   {about.folder / MODEL}: {kept:,} of {about.weights:,} weights, density {model.density:.3g}"
+        if model.coefficients:
+            yield f"learned {in_a_line(model.coefficients)}"
+
+
+def _next_steps(about: About, model: FinishedModel | None) -> Iterator[str]:
+    yield f"proxskip-server watch {about.folder.parent}"
+    if (report := about.folder / REPORT).is_file():
+        yield str(report)
+    if model is not None and model.blueprint:
+        yield f"proxskip-server predict {about.folder}"
 
 
 def score_text(course: Course) -> str:

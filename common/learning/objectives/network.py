@@ -25,12 +25,13 @@ class FlatModule:
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self.in_use = threading.Lock()
         self.module = module.to(device)
-        parameter_layout = Layout.of_parameters(module)
+        self._parameter_layout = Layout.of_parameters(module)
         self._buffer_layout = Layout.of_buffers(module)
-        self.weights = parameter_layout.flatten({k: v.detach() for k, v in module.named_parameters()})
+        self._counters = {k: v.cpu().clone() for k, v in module.state_dict().items() if not v.is_floating_point()}
+        self.weights = self._parameter_layout.flatten({k: v.detach() for k, v in module.named_parameters()})
         self.gradient = torch.zeros_like(self.weights)
-        views = parameter_layout.unflatten(self.weights)
-        gradient_views = parameter_layout.unflatten(self.gradient)
+        views = self._parameter_layout.unflatten(self.weights)
+        gradient_views = self._parameter_layout.unflatten(self.gradient)
         for name, parameter in module.named_parameters():
             parameter.data = views[name]
             parameter.grad = gradient_views[name]
@@ -41,6 +42,11 @@ class FlatModule:
         return ServerState(
             model=self.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.to("cpu")
         )
+
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a state as the module's state_dict; what is never sent, BatchNorm's step counters, as at first."""
+        buffers = {} if state.buffers is None else self._buffer_layout.unflatten(state.buffers)
+        return {**self._parameter_layout.unflatten(state.model), **buffers, **self._counters}
 
     def load(self, weights: Tensor, buffers: Tensor | None) -> None:
         """Take over weights, and BatchNorm statistics where some are given."""

@@ -17,6 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from common.learning.blueprint import Blueprint, Input
+from common.learning.examples import Examples
+from common.learning.linear import linear_tensors
 from common.learning.task import Problem
 from common.randomness import torch_stream
 from common.rounds.objective import Objective
@@ -143,6 +146,26 @@ class SoftmaxProblem(Problem):
         weights = state.model.to(self._device).reshape(self._classes, -1)
         right = {part: (inputs @ weights.T).argmax(-1) == labels for part, (inputs, labels) in self._held_out.items()}
         return {f"{part}_accuracy": int(hits.sum()) / len(hits) for part, hits in right.items()}
+
+    def tensors(self, state: ServerState) -> dict[str, Tensor]:
+        """Return a model as weight and bias."""
+        return linear_tensors(state.model, self._classes)
+
+    def examples(self) -> Examples:
+        """Return the test set."""
+        features, labels = (part.cpu() for part in self._held_out["test"])
+        names = [str(number + 1) for number in range(len(labels))]
+        return Examples(names=names, inputs=(features[:, :-1],), targets=labels.double().numpy())
+
+
+def pixel_blueprint(pixels: int, classes: tuple[str, ...]) -> Blueprint:
+    """Return what a linear classifier of pictures is whose pixels are between 0 and 1."""
+    return Blueprint(
+        module=torch.nn.Linear(pixels, len(classes)),
+        inputs=(Input(name="pixels", example=torch.zeros(2, pixels)),),
+        scaling="none: pixels are numbers from 0 to 1",
+        classes=classes,
+    )
 
 
 def _with_bias(features: NDArray[np.float32]) -> Tensor:
