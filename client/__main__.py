@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # as for the installed program: a file where we are started may bear a library's name
+
+import os
 from pathlib import Path
 from typing import Annotated
 
