@@ -17,7 +17,7 @@ from client.link import ways_to_server
 from client.part import parts_of
 from common.program.start import run_program, version_option
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 keys_app = typer.Typer(no_args_is_help=True, help="This client's own key, which never leaves this machine.")
 app.add_typer(keys_app, name="keys")
 

@@ -25,7 +25,7 @@ from server.commands.simulate import simulate
 from server.commands.tune import tune
 from server.deploy.guard import Guard
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
