@@ -16,6 +16,7 @@ import typer
 from common.program.start import run_program, version_option
 from server.commands import keys
 from server.commands.compare import compare
+from server.commands.doctor import doctor
 from server.commands.listing import listing
 from server.commands.local import local
 from server.commands.report import report
@@ -33,7 +34,7 @@ def proxskip_server(version: Annotated[bool, version_option("proxskip-server")] 
     """Accelerated sparse-to-sparse federated learning."""
 
 
-for command in (simulate, compare, run, local, report, tune, reproduce):
+for command in (simulate, compare, run, local, report, tune, reproduce, doctor):
     app.command()(command)
 app.command("list")(listing)
 app.add_typer(keys.app, name="keys")

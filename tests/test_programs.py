@@ -224,6 +224,8 @@ def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.M
         ("server", ["--version"], 0, "proxskip-server 0."),
         ("server", ["run", "--help"], 0, "a shipped experiment or a YAML file"),
         ("server", ["list"], 0, "femnist-accuracy"),
+        ("server", ["doctor", "--help"], 0, "Check this machine before a run"),
+        ("client", ["doctor", "--help"], 0, "Check this machine before it joins"),
         ("server", ["keys", "list", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("server", ["simulat"], 2, "Did you mean 'simulate'"),
         ("server", ["simulate", "digits", "--outptu", "x"], 2, "--output"),

@@ -9,11 +9,10 @@ import typer
 
 from common.program.identity import fingerprint
 from server.commands import options
-from server.keys.folder import Keys
+from server.keys.folder import DEFAULT_PORT, Keys
 from server.keys.request import read_request
 
 app = typer.Typer(no_args_is_help=True, help="Who may join: certificates, keys, join bundles.")
-DEFAULT_PORT = 9092
 KEYS = Path("keys")
 JOIN = "proxskip-client join NAME.join --state DIR, with --data PATH (its own data) or --partition I/N"
 

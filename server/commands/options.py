@@ -119,6 +119,7 @@ AnyCode = Annotated[
     bool, typer.Option("--any-code", help="take runs as they are that another version of the code has made")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="the folder of runs")]
 KeysFolder = Annotated[Path, typer.Argument(metavar="DIR", help="where the keys go")]
 InKeys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="the folder that `keys init` made")]
 Hosts = Annotated[

@@ -11,9 +11,8 @@ from common.program.address import host_and_port
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
-from server.commands.keys import DEFAULT_PORT
 from server.commands.which_run import WhichRun
-from server.keys.folder import Keys
+from server.keys.folder import DEFAULT_PORT, Keys
 from server.runs.run_folder import RunFolder
 from strategies.flower.terms import Terms
 
@@ -95,6 +94,4 @@ def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: 
     opened = Keys.open(keys)
     if not opened.clients():
         raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
-    host, port = host_and_port(opened.address)
-    everywhere = "[::]" if ":" in host else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
-    return listen or f"{everywhere}:{port}", opened
+    return listen or opened.listen, opened
