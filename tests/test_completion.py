@@ -49,6 +49,8 @@ def offered(program: str, *words: str) -> tuple[list[str], str]:
         ("proxskip-server", ["compare", "digits", "fed"], [name for name in NAMES if name.startswith("fed")]),
         ("proxskip-server", ["reproduce", "a"], ["all"]),
         ("proxskip-server", ["keys", "re"], ["revoke"]),
+        ("proxskip-server", ["local", "digits", "--track", "m"], ["mlflow"]),
+        ("proxskip-client", ["doctor", "--experiment", "dig"], ["digits"]),
         ("proxskip-client", ["jo"], ["join"]),
     ],
 )

@@ -232,6 +232,7 @@ def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.M
         ("server", ["simulate", "digts"], 2, "the nearest is 'digits'"),
         ("server", ["compare", "digts"], 2, "the nearest is 'digits'"),
         ("server", ["tune", "femnist", "fedagv"], 2, "unknown algorithm 'fedagv'; the nearest is 'fedavg'"),
+        ("server", ["run", "digits", "--insecure", "--track", "mlfow"], 2, "the nearest is 'mlflow'"),
         ("server", ["reproduce", "table-1"], 2, "there is no study 'table-1'"),
         ("server", ["run", "digits", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("server", ["local", "--resume", "/nowhere"], 2, "there is no run"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from common.experiment import plugins
 from common.learning.task import Problem
 from common.rounds.algorithm import Algorithm
@@ -13,15 +15,22 @@ from server.link.hub import Hub
 from server.runs.progress import live_view
 from server.runs.recorder import Recorder
 from server.runs.summary import summary
+from server.tracking.tracker import TrackedRun
+from server.tracking.tracking import in_turn, tracked
 from strategies.flower.terms import Terms
 
 
-def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, terminal: Terminal) -> None:
+def run_deployed(
+    run: OpenRun, problem: Problem, terms: Terms, hub: Hub, terminal: Terminal, trackers: Sequence[str]
+) -> None:
     """Run the experiment on the clients that join the hub, and say how it went, or how it can go on."""
     folder, experiment, say = run.folder, run.experiment, terminal.say
     title = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
-    with live_view(terminal, title=title, rounds=experiment.rounds, metric=problem.metric) as view:
-        recorder = Recorder(folder, experiment, run.entry, show=view.show, say=say)
+    with (
+        live_view(terminal, title=title, rounds=experiment.rounds, metric=problem.metric) as view,
+        tracked(trackers, TrackedRun(folder=folder, experiment=experiment), run.say) as track,
+    ):
+        recorder = Recorder(folder, experiment, run.entry, show=in_turn(view.show, track), say=say)
         federation = Federation(experiment, problem, terms, recorder, run.entry)
         try:
             federation.run_on(hub)

@@ -8,6 +8,7 @@ from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun
+from server.tracking.tracker import require_trackers
 from strategies.flower.terms import Terms
 
 
@@ -20,6 +21,7 @@ def local(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    track: options.Track = None,
     *,
     terms: Terms,
 ) -> None:
@@ -29,6 +31,7 @@ def local(
     goes on where the run was, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     all_settings = options.with_clients(settings, clients)
     which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
     terminal.say(f"preparing to run {which} on this machine")
@@ -48,4 +51,4 @@ def local(
         terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
         needed = terms.minimum_clients or len(arguments)
         with local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say):
-            run_deployed(run, problem, terms, hub, terminal)
+            run_deployed(run, problem, terms, hub, terminal, track or [])

@@ -15,11 +15,16 @@ from common.experiment.plugins import available
 from common.experiment.shipped import shipped_experiments
 from common.learning.data import ENVIRONMENT_VARIABLE
 from server.research.studies import names_of
+from server.tracking.tracker import TOOLS
 from strategies.flower.terms import Terms
 
 
 def _algorithms() -> list[str]:
     return available("strategies")
+
+
+def _trackers() -> list[str]:
+    return available(TOOLS)
 
 
 def _studies() -> list[str]:
@@ -95,6 +100,14 @@ AuditEvery = Annotated[
 ]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOOL",
+        help="tell tensorboard, mlflow or wandb of every round; may be given again",
+        autocompletion=_trackers,
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document in place of what people read")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]

@@ -14,6 +14,7 @@ from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun
 from server.keys.folder import DEFAULT_PORT, Keys
 from server.runs.run_folder import RunFolder
+from server.tracking.tracker import require_trackers
 from strategies.flower.terms import Terms
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -32,6 +33,7 @@ def run(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    track: options.Track = None,
     go_on: options.GoOn = False,
     *,
     terms: Terms,
@@ -42,6 +44,7 @@ def run(
     goes on where the run was, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     if go_on:
         output, resume = _where_to_go_on(output, resume)
     all_settings = options.with_clients(settings, clients)
@@ -64,7 +67,7 @@ def run(
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
         terminal.say(f"listening on {hub.address}; the run is in {begun.folder.path}")
-        run_deployed(begun, problem, terms, hub, terminal)
+        run_deployed(begun, problem, terms, hub, terminal, track or [])
 
 
 def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:

@@ -9,6 +9,7 @@ from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun, how_to_go_on
+from server.tracking.tracker import require_trackers
 
 
 def simulate(
@@ -19,6 +20,7 @@ def simulate(
     data: options.Data = None,
     device: options.Device = "auto",
     resume: options.Resume = None,
+    track: options.Track = None,
 ) -> None:
     """Run an experiment with all clients in this process.
 
@@ -26,6 +28,7 @@ def simulate(
     goes on where the run was, or some seconds before, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     which = WhichRun(experiment=experiment, settings=settings or [], output=output, resume=resume)
     terminal.say(f"preparing to simulate {which}")
     guard = guarded(context, terminal.say)
@@ -44,7 +47,7 @@ def simulate(
         if run.entry:
             simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
         try:
-            run_simulation(simulation, run.folder, terminal, run.entry)
+            run_simulation(simulation, run.folder, terminal, run.entry, track or [])
         except (KeyboardInterrupt, SystemExit):
             run.say(Event(how_to_go_on(run.folder), kind="stopped"))
             raise

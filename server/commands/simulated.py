@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from common.experiment import plugins
 from common.rounds.algorithm import Algorithm
 from server.commands.console import Terminal
+from server.runs.events import EventLog
 from server.runs.journal import JournalEntry
 from server.runs.progress import live_view
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import SIMULATION, Simulation
+from server.tracking.tracker import TrackedRun
+from server.tracking.tracking import in_turn, tracked
 
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal, as a simulation can do some rounds again
 
 
 def run_simulation(
-    simulation: Simulation, folder: RunFolder, terminal: Terminal, resume_from: JournalEntry | None = None
+    simulation: Simulation,
+    folder: RunFolder,
+    terminal: Terminal,
+    resume_from: JournalEntry | None = None,
+    trackers: Sequence[str] = (),
 ) -> None:
     """Run the rounds that are left, and save the model."""
     title = plugins.name_of(Algorithm.plugin_package, type(simulation.algorithm))
     experiment, metric = simulation.experiment, simulation.problem.metric
-    with live_view(terminal, title=title, rounds=experiment.rounds, metric=metric) as view:
+    say = EventLog(folder, terminal.say).say
+    with (
+        live_view(terminal, title=title, rounds=experiment.rounds, metric=metric) as view,
+        tracked(trackers, TrackedRun(folder=folder, experiment=experiment), say) as track,
+    ):
         recorder = Recorder(
             folder,
             experiment,
             resume_from,
-            show=view.show,
+            show=in_turn(view.show, track),
             say=terminal.say,
             run=SIMULATION,
             seconds_between_entries=SECONDS_BETWEEN_ENTRIES,
