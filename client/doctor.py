@@ -16,7 +16,7 @@ from common.doctor import machine
 from common.doctor.findings import Check, Finding, ok, problem, warning
 from common.doctor.machine import Machine
 from common.doctor.secrets import expiry, readable_by_others, worst
-from common.errors import UserError
+from common.errors import PublicError, UserError
 from common.program.address import host_and_port
 from common.storage.lock import is_locked
 from common.storage.replace import OTHERS
@@ -115,7 +115,12 @@ def data(client: ClientMachine) -> Finding | None:
         device=choose_device(client.device),
         state_folder=None,
     )
-    participant = Participant.join(experiment, station, "doctor")
+    try:
+        participant = Participant.join(experiment, station, "doctor")
+    except PublicError:  # about the options, not about what is in the data
+        raise
+    except UserError as error:
+        return problem(str(error), "mend the data, or ask the server's operator for another schema")
     loss = participant.evaluate(participant.like).loss
     weights = participant.like.model.numel()
     return ok(f"it fits {experiment.name}: a model of {weights} weights starts with a loss of {loss:.4g}")

@@ -292,7 +292,7 @@ def test_data_that_does_not_fit_is_found_without_a_run(text: str, words: str, cl
     assert client.data is not None
     client.data.write_text(text)
     found = of_client(client, "data")
-    assert found.level == "problem"
+    assert (found.level, found.remedy) == ("problem", "mend the data, or ask the server's operator for another schema")
     assert words in found.found
 
 

@@ -1,4 +1,4 @@
-"""Tell tools of a run as it goes, each in a thread of its own: one that is slow, or fails, costs the run nothing."""
+"""Tell tools of a run as it goes, each in a thread of its own: one that is slow, or fails, does not hold up the run."""
 
 from __future__ import annotations
 
