@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
+from typing import TypeVar
 
 from bench import bare_stream
 from bench.measure import Ratio, median_seconds
@@ -39,6 +40,8 @@ VALUES = {"4 kB": 1_000, "1 MB": 250_000, "5.8 MB": 1_450_000, "45 MB": 11_250_0
 TASK = "bench.payload:Payload"
 STOCK_ROUNDS = 3
 PROCESSES = 2  # that hold the clients
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,7 @@ def run() -> list[Ratio]:
 
 
 def _against_bare_streams(case: Case, limit: float | None) -> tuple[Ratio, Measured]:
-    measured, bare = in_a_process_of_its_own(case), _bare_seconds(case)
+    measured, bare = in_a_process(_ours, case), in_a_process(_bare, case)
     print(f"{case.name}: {1000 * measured.seconds:.2f} ms a round, bare streams {1000 * bare:.2f} ms")
     return Ratio(f"round / round of bare streams, {case.name}", measured.seconds / bare, limit), measured
 
@@ -112,11 +115,6 @@ def _with_tls(case: Case, seconds_without: float) -> Ratio:
     with_tls = replace(case, with_tls=True)
     _, measured = _against_bare_streams(with_tls, None)
     return Ratio(f"with mutual TLS / without, {case.name}", measured.seconds / seconds_without, MOST_FOR_TLS)
-
-
-def _bare_seconds(case: Case) -> float:
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start) as process:
-        return process.submit(_bare, case).result()
 
 
 def _bare(case: Case) -> float:
@@ -154,10 +152,10 @@ class Measured:
     client_bytes: int
 
 
-def in_a_process_of_its_own(case: Case) -> Measured:
+def in_a_process(measure: Callable[[Case], _Result], case: Case) -> _Result:
     """Measure a case where nothing is in memory of what other cases left there."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_start) as process:
-        return process.submit(_ours, case).result()
+        return process.submit(measure, case).result()
 
 
 def _start() -> None:
@@ -178,7 +176,7 @@ def _ours(case: Case) -> Measured:
         folder = Path(name)
         keys = _keys(folder / "keys", case.nodes) if case.with_tls else None
         hub = stack.enter_context(Hub("127.0.0.1:0", keys))
-        clients = [stack.enter_context(_clients(hub.address, case, place, folder)) for place in range(PROCESSES)]
+        clients = [stack.enter_context(clients_at(hub.address, case, place, folder)) for place in range(PROCESSES)]
         with hub.run(Run(experiment=experiment, name="bench")) as grid:
             witness.run(grid)
         grown, of_client = _peak_bytes(os.getpid()) - before, _peak_bytes(clients[0].pid)
@@ -186,7 +184,7 @@ def _ours(case: Case) -> Measured:
 
 
 @contextmanager
-def _clients(address: str, case: Case, place: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+def clients_at(address: str, case: Case, place: int, folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process with its share of the clients, which wait for their disk."""
     each = case.nodes // PROCESSES
     parts = f"{place * each}-{(place + 1) * each - 1}/{case.nodes}"

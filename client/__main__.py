@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # as for the installed program: a file where we are started may bear a library's name
+
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,9 +15,10 @@ import typer
 
 from client.link import ways_to_server
 from client.part import parts_of
+from common.experiment.shipped import shipped_experiments
 from common.program.start import run_program, version_option
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 keys_app = typer.Typer(no_args_is_help=True, help="This client's own key, which never leaves this machine.")
 app.add_typer(keys_app, name="keys")
 
@@ -58,6 +63,19 @@ Key = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="our private key, if BUNDLE has none and it is not NAME.key beside it"),
 ]
+BundleToCheck = Annotated[
+    str | None,
+    typer.Argument(metavar="[BUNDLE]", help="join bundle; SERVER:PORT with --insecure; without it this machine only"),
+]
+ExperimentToCheck = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="the experiment that the data is to fit, or the name of a shipped one",
+        autocompletion=shipped_experiments,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON document in place of what people read")]
 WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
 ClientName = Annotated[str, typer.Argument(metavar="NAME", help="by which the server is to know this client")]
 Output = Annotated[Path, typer.Option(metavar="DIR", help="where NAME.key and NAME.csr go")]
@@ -109,6 +127,43 @@ def join(
     }
     membership = Membership(ways=ways, parts=parts, config=config, max_upload_kbps=max_upload_kbps)
     serve(membership, leave_with_parent=leave_with_parent)
+
+
+@app.command()
+def doctor(
+    target: BundleToCheck = None,
+    server: Server = None,
+    key: Key = None,
+    partition: Partition = None,
+    data: Data = None,
+    experiment: ExperimentToCheck = None,
+    device: Device = "auto",
+    state: State = None,
+    memory_limit: MemoryLimit = None,
+    insecure: Insecure = False,
+    as_json: Json = False,
+) -> None:
+    """Check this machine before it joins: versions, device, disk, the bundle, the way to the server, its data.
+
+    A problem is exit code 1; warnings alone are 0.
+    """
+    from client.doctor import CHECKS, ClientMachine
+    from common.doctor.findings import examine, tell
+
+    client = ClientMachine(
+        folder=state or Path(),
+        device=device,
+        target=target,
+        insecure=insecure,
+        server=server,
+        key=key,
+        partition=partition,
+        data=data,
+        experiment=experiment,
+        state=state,
+        memory_limit_mb=memory_limit,
+    )
+    tell("proxskip-client", examine(client, CHECKS), as_json=as_json)
 
 
 @keys_app.command()

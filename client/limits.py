@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import torch
 
@@ -19,6 +20,13 @@ def limit_memory(megabytes: int) -> None:
     import resource
 
     resource.setrlimit(resource.RLIMIT_DATA, (megabytes * MEGABYTE, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def data_bytes() -> int | None:
+    """Return what this process has taken of what `limit_memory` limits; None where the system does not tell."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), None)
 
 
 def peak_memory(device: torch.device) -> PeakMemory:

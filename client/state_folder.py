@@ -12,10 +12,9 @@ from uuid import uuid4
 from common.errors import UserError
 from common.program.descriptors import most_connections
 from common.storage.lock import locked
-from common.storage.replace import read_small_file, replace_file
+from common.storage.replace import OTHERS, read_small_file, replace_file
 
 LOCK_SECONDS = 10.0  # for which a process that leaves may still be at work
-OTHERS = 0o077  # what a mode says of everybody but the owner
 IDENTITY = re.compile(rb"[0-9a-f]{32}")
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # as for the installed program: a file where we are started may bear a library's name
+
 import signal
 from functools import partial
 from typing import Annotated
@@ -12,6 +17,7 @@ from common.program.start import run_program, version_option
 from server.commands import keys
 from server.commands.compare import compare
 from server.commands.export import export
+from server.commands.doctor import doctor
 from server.commands.listing import listing
 from server.commands.local import local
 from server.commands.predict import predict
@@ -22,7 +28,7 @@ from server.commands.simulate import simulate
 from server.commands.tune import tune
 from server.deploy.guard import Guard
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()
@@ -30,7 +36,7 @@ def proxskip_server(version: Annotated[bool, version_option("proxskip-server")] 
     """Accelerated sparse-to-sparse federated learning."""
 
 
-for command in (simulate, compare, run, local, predict, export, report, tune, reproduce):
+for command in (simulate, compare, run, local, predict, export, report, tune, reproduce, doctor):
     app.command()(command)
 app.command("list")(listing)
 app.add_typer(keys.app, name="keys")

@@ -226,12 +226,15 @@ def test_runs_are_numbered_not_overwritten(tmp_path: Path, monkeypatch: pytest.M
         ("server", ["--version"], 0, "proxskip-server 0."),
         ("server", ["run", "--help"], 0, "a shipped experiment or a YAML file"),
         ("server", ["list"], 0, "femnist-accuracy"),
+        ("server", ["doctor", "--help"], 0, "Check this machine before a run"),
+        ("client", ["doctor", "--help"], 0, "Check this machine before it joins"),
         ("server", ["keys", "list", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("server", ["simulat"], 2, "Did you mean 'simulate'"),
         ("server", ["simulate", "digits", "--outptu", "x"], 2, "--output"),
         ("server", ["simulate", "digts"], 2, "the nearest is 'digits'"),
         ("server", ["compare", "digts"], 2, "the nearest is 'digits'"),
         ("server", ["tune", "femnist", "fedagv"], 2, "unknown algorithm 'fedagv'; the nearest is 'fedavg'"),
+        ("server", ["run", "digits", "--insecure", "--track", "mlfow"], 2, "the nearest is 'mlflow'"),
         ("server", ["reproduce", "table-1"], 2, "there is no study 'table-1'"),
         ("server", ["run", "digits", "--keys", "/nowhere"], 2, "holds no keys of a federation"),
         ("server", ["local", "--resume", "/nowhere"], 2, "there is no run"),
@@ -249,6 +252,15 @@ def test_who_asks_or_errs_does_not_wait_for_torch(name: str, arguments: list[str
     assert words in finished.stdout
     assert "Traceback" not in finished.stdout
     assert not imported_packages(finished.stdout) & SLOW_TO_IMPORT
+
+
+@pytest.mark.parametrize("name", ["server", "client"])
+def test_a_file_where_the_program_is_started_is_not_taken_for_a_library(name: str, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('a file of the user was run')")
+    command = [sys.executable, "-m", name, "--version"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith(f"proxskip-{name} ")
 
 
 class _SeenError(Exception):

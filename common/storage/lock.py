@@ -31,6 +31,15 @@ def locked(path: Path, seconds: float, taken: str) -> Iterator[None]:
         os.close(descriptor)
 
 
+def is_locked(path: Path) -> bool:
+    """Say whether a process has a path for itself at this moment."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return not _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def _lock(descriptor: int) -> bool:
     """Take the lock that goes with an open file, and with the process that has it open."""
     try:

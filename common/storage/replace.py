@@ -9,6 +9,7 @@ from pathlib import Path
 from common.storage.disk import sync, writing
 
 LARGEST_BYTES = 1 << 20
+OTHERS = 0o077  # what a mode says of everybody but the owner
 
 
 def read_small_file(path: Path) -> bytes:

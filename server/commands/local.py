@@ -9,6 +9,7 @@ from server.commands.console import Terminal
 from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun
+from server.tracking.tracker import require_trackers
 from strategies.flower.terms import Terms
 
 
@@ -21,6 +22,7 @@ def local(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    track: options.Track = None,
     *,
     terms: Terms,
 ) -> None:
@@ -30,6 +32,7 @@ def local(
     goes on where the run was, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     all_settings = options.with_clients(settings, clients)
     which = WhichRun(experiment=experiment, settings=all_settings, output=output, resume=resume)
     terminal.say(f"preparing to run {which} on this machine")

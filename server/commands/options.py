@@ -12,7 +12,11 @@ from typing import Annotated, Any
 import typer
 
 from common.errors import UserError
+from common.experiment.plugins import available
+from common.experiment.shipped import shipped_experiments
 from common.learning.data import ENVIRONMENT_VARIABLE
+from server.research.studies import names_of
+from server.tracking.tracker import TOOLS
 from strategies.flower.terms import Terms
 
 
@@ -24,9 +28,31 @@ class ExportFormat(StrEnum):
     sparse = "sparse"
 
 
-ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
+def _algorithms() -> list[str]:
+    return available("strategies")
+
+
+def _trackers() -> list[str]:
+    return available(TOOLS)
+
+
+def _studies() -> list[str]:
+    return [*names_of(), "all"]
+
+
+ExperimentName = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT", help="a shipped experiment or a YAML file", autocompletion=shipped_experiments
+    ),
+]
 ExperimentOrResume = Annotated[
-    str | None, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file; not with --resume")
+    str | None,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="a shipped experiment or a YAML file; not with --resume",
+        autocompletion=shipped_experiments,
+    ),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
@@ -91,6 +117,15 @@ PredictionsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="a CS
 ExportTo = Annotated[ExportFormat, typer.Option("--to", help="what the file is for", show_default=False)]
 ExportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="where it goes; in the run's folder by default")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="TOOL",
+        help="tell tensorboard, mlflow or wandb of every round; may be given again",
+        autocompletion=_trackers,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="one JSON document in place of what people read")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
 PeriodsTried = Annotated[
@@ -103,12 +138,18 @@ ReachFirst = Annotated[
     typer.Option(metavar="VALUE", help="take the fewest bits to the highest of these scores, not the best score"),
 ]
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
-Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
-StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
+Algorithms = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named", autocompletion=_algorithms),
+]
+StudyName = Annotated[
+    str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all", autocompletion=_studies)
+]
 AnyCode = Annotated[
     bool, typer.Option("--any-code", help="take runs as they are that another version of the code has made")
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="short runs with one seed")]
+Runs = Annotated[Path, typer.Option("--runs", metavar="DIR", help="the folder of runs")]
 KeysFolder = Annotated[Path, typer.Argument(metavar="DIR", help="where the keys go")]
 InKeys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="the folder that `keys init` made")]
 Hosts = Annotated[

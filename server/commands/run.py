@@ -12,10 +12,10 @@ from server.commands import options
 from server.commands.console import Terminal
 from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
-from server.commands.keys import DEFAULT_PORT
 from server.commands.which_run import WhichRun
-from server.keys.folder import Keys
+from server.keys.folder import DEFAULT_PORT, Keys
 from server.runs.run_folder import RunFolder
+from server.tracking.tracker import require_trackers
 from strategies.flower.terms import Terms
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -34,6 +34,7 @@ def run(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    track: options.Track = None,
     go_on: options.GoOn = False,
     *,
     terms: Terms,
@@ -44,6 +45,7 @@ def run(
     goes on where the run was, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     if go_on:
         output, resume = _where_to_go_on(output, resume)
     all_settings = options.with_clients(settings, clients)
@@ -96,6 +98,4 @@ def _door(keys: Path | None, listen: str | None, insecure: bool, trust_network: 
     opened = Keys.open(keys)
     if not opened.clients():
         raise UserError(f"--keys {keys}: nobody could join; add clients: proxskip-server keys add NAME --keys {keys}")
-    host, port = host_and_port(opened.address)
-    everywhere = "[::]" if ":" in host else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
-    return listen or f"{everywhere}:{port}", opened
+    return listen or opened.listen, opened

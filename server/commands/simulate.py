@@ -19,6 +19,7 @@ def simulate(
     data: options.Data = None,
     device: options.Device = "auto",
     resume: options.Resume = None,
+    track: options.Track = None,
 ) -> None:
     """Run an experiment with all clients in this process.
 
@@ -26,6 +27,7 @@ def simulate(
     goes on where the run was, or some seconds before, and ends as if nothing had happened.
     """
     terminal = Terminal()
+    require_trackers(track)
     which = WhichRun(experiment=experiment, settings=settings or [], output=output, resume=resume)
     terminal.say(f"preparing to simulate {which}")
     guard = guarded(context, terminal.say)

@@ -12,6 +12,8 @@ from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.runs.summary import closing_lines
 from server.simulation.simulation import SIMULATION, Simulation
+from server.tracking.tracker import TrackedRun
+from server.tracking.tracking import in_turn, tracked
 
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal, as a simulation can do some rounds again
 

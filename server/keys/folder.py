@@ -25,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 
 from common.errors import UserError
+from common.program.address import host_and_port
 from common.program.bundle import Bundle
 from common.program.identity import UNREADABLE, checked_name, load_private_key, new_key, private_pem, public_line
 from common.storage.disk import writing
@@ -32,6 +33,7 @@ from common.storage.replace import read_small_file, replace_file
 from server.keys.certificates import Authority, Certificates, alternative_name
 from server.keys.request import Request
 
+DEFAULT_PORT = 9092
 AUTHORITY_DAYS = 3650
 SERVER_DAYS = 825  # what clients of all kinds still accept
 
@@ -75,6 +77,13 @@ class Keys:
     def address(self) -> str:
         """Return HOST:PORT, as clients reach the server."""
         return _read(self.folder / "address").decode().strip()
+
+    @property
+    def listen(self) -> str:
+        """Return where the server listens unless it is told otherwise: everywhere, at the port that clients know."""
+        host, port = host_and_port(self.address)
+        everywhere = "[::]" if ":" in host else "0.0.0.0"  # noqa: S104 - TLS and keys guard it
+        return f"{everywhere}:{port}"
 
     def certificates(self) -> Certificates:
         """Return what TLS needs on the server's side, still valid."""
