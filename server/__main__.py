@@ -18,6 +18,7 @@ from server.commands.reproduce import reproduce
 from server.commands.run import run
 from server.commands.simulate import simulate
 from server.commands.tune import tune
+from server.commands.watch import watch
 from server.deploy.guard import Guard
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -28,7 +29,7 @@ def proxskip_server(version: Annotated[bool, version_option("proxskip-server")] 
     """Accelerated sparse-to-sparse federated learning."""
 
 
-for command in (simulate, compare, run, local, report, tune, reproduce):
+for command in (simulate, compare, run, local, watch, report, tune, reproduce):
     app.command()(command)
 app.command("list")(listing)
 app.add_typer(keys.app, name="keys")

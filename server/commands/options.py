@@ -71,6 +71,12 @@ EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
 ]
+RunsFolder = Annotated[Path, typer.Argument(metavar="[RUNS]", help="a folder of runs, or one run; runs/ by default")]
+WatchListen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="127.0.0.1:8092 by default, or the next port that is free"),
+]
+WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
