@@ -14,6 +14,7 @@ from common.rounds.records import RoundRecord
 from server.deploy.federation import Federation
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
+from server.watch.report import write_report
 from strategies.flower.terms import Terms
 
 app = ServerApp()
@@ -34,4 +35,5 @@ def main(grid: Grid, context: Context) -> None:
         folder.begin(experiment, problem.data_name)
         recorder = Recorder(folder, experiment, show=show, say=log.info)
         Federation(experiment, problem, Terms(), recorder).run(grid)
+        write_report(folder.path, log.info)
     log.info("results: %s", folder.path.resolve())

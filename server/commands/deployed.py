@@ -13,6 +13,7 @@ from server.link.hub import Hub
 from server.runs.progress import live_view
 from server.runs.recorder import Recorder
 from server.runs.summary import summary
+from server.watch.report import write_report
 from strategies.flower.terms import Terms
 
 
@@ -28,5 +29,6 @@ def run_deployed(run: OpenRun, problem: Problem, terms: Terms, hub: Hub, termina
         except (KeyboardInterrupt, SystemExit):
             run.say(Event(how_to_go_on(folder), kind="stopped"))
             raise
+    write_report(folder.path, say)
     say(f"{problem.data_name}: {summary(folder.rounds(), problem.metric)}")
     say(f"results: {folder.path}")

@@ -7,6 +7,7 @@ import typer
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
+from server.commands.watching import watching
 from server.commands.which_run import WhichRun
 from strategies.flower.terms import Terms
 
@@ -20,6 +21,7 @@ def local(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    watch: options.Watch = False,
     *,
     terms: Terms,
 ) -> None:
@@ -47,5 +49,8 @@ def local(
         own = run.folder.path / "clients"
         terminal.say(f"starting {len(arguments)} client processes; their logs and their memory are in {own}")
         needed = terms.minimum_clients or len(arguments)
-        with local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say):
+        with (
+            watching(run.folder.path, terminal.say, wanted=watch),
+            local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say),
+        ):
             run_deployed(run, problem, terms, hub, terminal)

@@ -76,9 +76,12 @@ WatchListen = Annotated[
     str | None,
     typer.Option("--listen", metavar="HOST:PORT", help="127.0.0.1:8092 by default, or the next port that is free"),
 ]
+Watch = Annotated[bool, typer.Option("--watch", help="show the run in a browser, for as long as this command lasts")]
 WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
-Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+ReportFile = Annotated[
+    Path, typer.Option(metavar="FILE", help="where the figure goes, or the page if it ends with .html")
+]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
 PeriodsTried = Annotated[

@@ -10,17 +10,32 @@ from server.runs.run_folder import RunFolder
 
 
 def report(
-    runs: options.RunPaths, output: options.Figure = Path("comparison.png"), paper_bits: options.PaperBits = False
+    runs: options.RunPaths, output: options.ReportFile = Path("comparison.png"), paper_bits: options.PaperBits = False
 ) -> None:
-    """Put finished runs side by side: a table, and a figure of the metric against uploaded bytes."""
-    from server.runs.report import all_encoded, common_metric, comparison_table, draw_comparison, require_figures
+    """Put runs side by side: a table, and the metric against what a client has uploaded.
 
-    require_figures()
+    FILE is a figure, or with the ending .html one page with all there is to see of the runs.
+    """
+    from common.storage.disk import writing
+    from common.storage.replace import replace_file
+    from server.runs.report import common_metric, comparison_table, count_for, draw_comparison, require_figures
+    from server.watch.comparison import compare
+    from server.watch.report import report_of
+    from server.watch.run_view import RunView
+
+    is_page = output.suffix == ".html"
+    if not is_page:
+        require_figures()
     terminal = Terminal()
     names = [path.name for path in runs]
-    records = {path.name if names.count(path.name) == 1 else str(path): RunFolder(path).rounds() for path in runs}
-    metric = common_metric(records)
-    as_sent = all_encoded(records) and not paper_bits
-    terminal.print(comparison_table(records, metric, as_sent=as_sent))
-    draw_comparison(records, metric, as_sent=as_sent, title=", ".join(records), path=output)
-    terminal.say(f"figure: {output}")
+    folders = {path.name if names.count(path.name) == 1 else str(path): path for path in runs}
+    records = {name: RunFolder(path).rounds() for name, path in folders.items()}
+    metric, count = common_metric(records), count_for(records, paper_bits=paper_bits)
+    terminal.print(comparison_table(records, metric, count))
+    views = [RunView.read(name, path) for name, path in folders.items()]
+    if is_page:
+        replace_file(output, report_of(views).encode())
+    else:
+        with writing(output):
+            draw_comparison(records, metric, count, title=str(compare(views)["title"]), path=output)
+    terminal.say(f"{'report' if is_page else 'figure'}: {output}")

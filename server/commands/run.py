@@ -12,6 +12,7 @@ from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
 from server.commands.keys import DEFAULT_PORT
+from server.commands.watching import watching
 from server.commands.which_run import WhichRun
 from server.keys.folder import Keys
 from server.runs.run_folder import RunFolder
@@ -34,6 +35,7 @@ def run(
     data: options.Data = None,
     resume: options.Resume = None,
     go_on: options.GoOn = False,
+    watch: options.Watch = False,
     *,
     terms: Terms,
 ) -> None:
@@ -65,7 +67,8 @@ def run(
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
         terminal.say(f"listening on {hub.address}; the run is in {begun.folder.path}")
-        run_deployed(begun, problem, terms, hub, terminal)
+        with watching(begun.folder.path, terminal.say, wanted=watch):
+            run_deployed(begun, problem, terms, hub, terminal)
 
 
 def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:

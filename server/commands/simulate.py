@@ -8,6 +8,7 @@ from common.say import Event
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.guarded import guarded
+from server.commands.watching import watching
 from server.commands.which_run import WhichRun, how_to_go_on
 
 
@@ -19,6 +20,7 @@ def simulate(
     data: options.Data = None,
     device: options.Device = "auto",
     resume: options.Resume = None,
+    watch: options.Watch = False,
 ) -> None:
     """Run an experiment with all clients in this process.
 
@@ -44,7 +46,8 @@ def simulate(
         if run.entry:
             simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
         try:
-            run_simulation(simulation, run.folder, terminal, run.entry)
+            with watching(run.folder.path, terminal.say, wanted=watch):
+                run_simulation(simulation, run.folder, terminal, run.entry)
         except (KeyboardInterrupt, SystemExit):
             run.say(Event(how_to_go_on(run.folder), kind="stopped"))
             raise

@@ -10,6 +10,7 @@ from server.runs.progress import live_view
 from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.simulation.simulation import SIMULATION, Simulation
+from server.watch.report import write_report
 
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal, as a simulation can do some rounds again
 
@@ -33,3 +34,4 @@ def run_simulation(
         for record in simulation.rounds():
             recorder.on_round(record, simulation.checkpoint, simulation.controls)
     recorder.finish(simulation.kept())
+    write_report(folder.path, terminal.say)

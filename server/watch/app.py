@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Annotated
 
 from fastapi import FastAPI, Query, Response
@@ -12,9 +11,10 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 
+from server.watch.metrics import MEDIA_TYPE, metrics
+from server.watch.report import PAGE, REPORT, report_of
 from server.watch.watched import Answer, Watched
 
-PAGE = Path(__file__).parent / "page"
 SECONDS_BETWEEN_EVENTS = 1.0
 MOST_COMPARED = 20
 
@@ -31,6 +31,8 @@ def make_app(watched: Watched) -> FastAPI:
     app.get("/api/run")(answers.run)
     app.get("/api/compare")(answers.compare)
     app.get("/api/live", response_class=EventSourceResponse)(answers.live)
+    app.get("/metrics")(answers.metrics)
+    app.get("/report")(answers.report)
     app.mount("/", StaticFiles(directory=PAGE, html=True))
     return app
 
@@ -65,6 +67,15 @@ class Answers:
                 version = answer.version
                 yield ServerSentEvent(raw_data=answer.text)
             await asyncio.sleep(SECONDS_BETWEEN_EVENTS)
+
+    def metrics(self) -> Response:
+        """Return what Prometheus asks for."""
+        return Response(self._watched.with_all(metrics), media_type=MEDIA_TYPE)
+
+    def report(self, run_ids: RunIds) -> Response:
+        """Return runs as one file that needs nobody."""
+        page = self._watched.with_runs(run_ids, report_of)
+        return Response(page, media_type="text/html", headers={"Content-Disposition": f"attachment; filename={REPORT}"})
 
     def _newest(self, run_id: str) -> Answer:
         return self._watched.run(run_id) if run_id else self._watched.runs()

@@ -20,17 +20,20 @@ class RunFiles:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.happenings = Happenings(folder)
-        self.rounds = Rounds(folder)
-        self.clients = ClientLines(folder)
+        self._forget()
+        self.problem = ""
+        self._seen: Signature = ()
+        self._seen_with_clients: Signature = ()
+
+    def _forget(self) -> None:
+        self.happenings = Happenings(self.folder)
+        self.rounds = Rounds(self.folder)
+        self.clients = ClientLines(self.folder)
         self.status = Status()
         self.settings = Settings()
         self.model = ModelHead()
         self.is_finished = False
         self.last_written = 0.0  # when its newest line was, in seconds since 1970
-        self.problem = ""
-        self._seen: Signature = ()
-        self._seen_with_clients: Signature = ()
 
     @property
     def folder_changed(self) -> float:
@@ -47,8 +50,9 @@ class RunFiles:
             if with_clients and (signature != self._seen_with_clients or not self.clients.are_sums_complete):
                 self._seen_with_clients = signature
                 self.clients.refresh()
-        except OSError as error:
-            self.problem = f"cannot be read: {error.strerror or error}"
+        except Exception as error:  # whatever is in this folder, the others are to be shown
+            self._forget()
+            self.problem = f"cannot be read: {getattr(error, 'strerror', None) or error!r}"
 
     def _read(self, signature: Signature) -> None:
         self.happenings.refresh()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from server.watch.clients_view import MOST_ROWS, clients_counts, clients_table, strip
@@ -25,6 +27,15 @@ class RunView:
     id: str
     run: RunFiles
     now: float
+
+    @classmethod
+    def read(cls, run_id: str, folder: Path) -> RunView:
+        """Read a run once, and all of it."""
+        run = RunFiles(folder)
+        run.refresh(with_clients=True)
+        while not run.clients.are_sums_complete:
+            run.refresh(with_clients=True)
+        return cls(run_id, run, time.time())
 
     @property
     def state(self) -> State:
@@ -105,6 +116,11 @@ class RunView:
         beginnings = self.run.happenings.beginnings
         return beginnings[0] if beginnings else self.run.rounds.started
 
+    @property
+    def last_sign_of_work(self) -> float | None:
+        """Return when the last round was done, or a process took the run up, in seconds since 1970."""
+        return max([*self.run.rounds.clocks[-1:], *self.run.happenings.beginnings[-1:]], default=None)
+
     def _seconds_left(self, state: State) -> float | None:
         run, each = self.run, self.run.rounds.seconds_per_round
         rounds = run.status.rounds or run.settings.number_of("rounds")
@@ -114,10 +130,9 @@ class RunView:
 
     def _seconds_running(self, state: State) -> float | None:
         """Return how long processes have been at work on the run, from its first round on."""
-        rounds, beginnings = self.run.rounds, self.run.happenings.beginnings
-        if not rounds.elapsed:
+        rounds, last = self.run.rounds, self.last_sign_of_work
+        if not rounds.elapsed or last is None:
             return None
-        last = max(rounds.clocks[-1], beginnings[-1] if beginnings else 0.0)
         return rounds.elapsed[-1] + (max(0.0, self.now - last) if state.is_going_on else 0.0)
 
     def _marks(self) -> list[Json]:

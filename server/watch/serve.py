@@ -26,6 +26,7 @@ DEFAULT_PORT = 8092
 MOST_TRIES = 100  # ports, one after the other
 MOST_CONNECTIONS = 500
 TOKEN_BYTES = 16
+NICENESS = 10  # beside a run, which goes first
 LEAVE_SECONDS = 1  # pages that are open do not keep us
 
 
@@ -39,6 +40,7 @@ def serve(root: Path, listen: str | None, say: Say, *, leave_with_parent: bool) 
         token = "" if named in LOOPBACK else token_urlsafe(TOKEN_BYTES)
         door = Door(make_app(Watched(root)), host=named, cookie=f"proxskip_watch_{port}", token=token)
         if leave_with_parent:
+            os.nice(NICENESS)
             threading.Thread(target=_leave_with_parent, daemon=True).start()
         say(f"watching {root} at {_address(named, port, token)}")
         config = uvicorn.Config(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,14 +52,18 @@ class Watched:
     def compared(self, run_ids: Sequence[str]) -> Answer:
         """Return several runs side by side; a KeyError where one is not there."""
         ids = list(dict.fromkeys(run_ids))
-        return self._answer(
-            f"compare {'|'.join(ids)}", lambda: compare([self._view(one, with_clients=False) for one in ids])
-        )
+        key = f"compare {'|'.join(ids)}"
+        return self._answer(key, lambda: compare([self._view(one, with_clients=False) for one in ids]))
 
-    def views(self) -> list[RunView]:
-        """Return all runs as they are now, for who makes something else of them."""
+    def with_runs(self, run_ids: Sequence[str], made: Callable[[Sequence[RunView]], str]) -> str:
+        """Return what somebody makes of some runs as they are now; a KeyError where one is not there."""
         with self._reading:
-            return list(self._listed())
+            return made([self._view(one, with_clients=True) for one in dict.fromkeys(run_ids)])
+
+    def with_all(self, made: Callable[[Sequence[RunView]], str]) -> str:
+        """Return what somebody makes of all runs as they are now."""
+        with self._reading:
+            return made(self._listed())
 
     def _answer(self, question: str, content_of: Callable[[], Json]) -> Answer:
         with self._reading:
@@ -84,7 +88,7 @@ class Watched:
         run.refresh(with_clients=with_clients)
         return RunView(run_id, run, time.time())
 
-    def _listed(self) -> Iterator[RunView]:
+    def _listed(self) -> list[RunView]:
         self._search()
         end = time.monotonic() + SECONDS_FOR_A_LIST
         for run in sorted(self._runs.values(), key=lambda run: -run.folder_changed):
@@ -92,7 +96,7 @@ class Watched:
                 run.refresh(with_clients=False)
         now = time.time()
         views = [RunView(one, run, now) for one, run in self._runs.items()]
-        yield from sorted(views, key=lambda view: -(view.started or 0.0))
+        return sorted(views, key=lambda view: -(view.started or 0.0))
 
 
 def _answer_after(before: Answer | None, content: Json) -> Answer:
