@@ -60,13 +60,14 @@ const axes = (() => {
     return [1, 2, 5, 10].map((digit) => digit * power).find((step) => step >= least * 0.999);
   }
 
-  /** Four steps that hold the largest: what phase bars share as their scale. */
-  function steps(largest) {
+  /** About four steps that hold the largest number of seconds: the scale that phase bars share. */
+  function secondsScale(largest) {
     const step = stepOf(Math.max(largest, 1e-3) / 4);
     const needed = Math.max(1, Math.ceil(largest / step - 1e-9));
-    const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-    return { top: needed * step, ticks: Array.from({ length: needed + 1 }, (_, index) => (index * step).toFixed(decimals)) };
+    const [unit, size] = needed * step < 0.1 ? ["ms", 1e-3] : ["s", 1];
+    const numbers = Array.from({ length: needed + 1 }, (_, index) => String(Number(((index * step) / size).toPrecision(6))));
+    return { top: needed * step, ticks: [...numbers.slice(0, -1), `${numbers[needed]} ${unit}`] };
   }
 
-  return { KINDS, scoreRange, logTicks, steps };
+  return { KINDS, scoreRange, logTicks, secondsScale };
 })();

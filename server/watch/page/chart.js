@@ -147,10 +147,10 @@ const chart = (() => {
 
   const decimals = (step) => Math.min(6, Math.max(2, Math.ceil(-Math.log10(step) - 1e-9)));
 
-  /** Labels that name ends at the right need room there; on a narrow page the readout names the curves. */
-  function roomAtRight({ direct, curves, range, kind }) {
-    const atRight = direct && (!range || kind === "sent" || curves.some(({ x }) => x[x.length - 1] > 0.75 * range[1]));
-    return atRight ? LABEL_ROOM + Math.max(0, ...curves.map(({ label }) => widthOf(label, STRONG))) : LABEL_ROOM;
+  /** Of several curves some end at the right, where their names need room; one has room of its own. */
+  function roomAtRight({ direct, curves }) {
+    const names = direct && curves.length > 1 ? curves.map(({ label }) => widthOf(label, STRONG)) : [];
+    return LABEL_ROOM + Math.max(0, ...names);
   }
 
   // ------------------------------------------------------------------------------------------------ beside the curves

@@ -14,7 +14,7 @@ const clients = (() => {
   function table(run, state, changed) {
     const rows = run.clients_table || [];
     if (!rows.length) return null;
-    const scale = axes.steps(Math.max(0.001, ...rows.map((row) => row.total || 0)));
+    const scale = axes.secondsScale(Math.max(0.001, ...rows.map((row) => row.total || 0)));
     const showAll = () => { state.allClients = true; changed(); };
     const { shown, more } = parts.shortened(rows, AT_FIRST, state.allClients, showAll, "client");
     return parts.panel(
@@ -38,8 +38,7 @@ const clients = (() => {
   }
 
   function head({ ticks }) {
-    const last = ticks.length - 1;
-    const scale = element("span", { class: "scale", "aria-hidden": "true" }, ticks.map((tick, index) => element("span", {}, index === last ? `${tick} s` : tick)));
+    const scale = element("span", { class: "scale", "aria-hidden": "true" }, ticks.map((tick) => element("span", {}, tick)));
     const column = (kind, title) => element("th", { class: kind }, title);
     return element(
       "tr",
@@ -88,7 +87,8 @@ const clients = (() => {
   function rounds(run) {
     const content = run.strip;
     if (!content || !content.clients.length) return null;
-    const word = (number, noun) => element("span", {}, number ? [element("b", {}, formats.count(number)), ` ${noun}`] : null);
+    const nouns = ["counted", "late", "missed"].filter((noun) => content.clients.some((one) => one[noun]));
+    const sum = (one, noun) => element("span", {}, one[noun] ? [element("b", {}, formats.count(one[noun])), ` ${noun}`] : null);
     return parts.panel(
       "strip",
       "strip-panel",
@@ -98,7 +98,7 @@ const clients = (() => {
         { class: "strip" },
         element("ol", { class: "names" }, content.clients.map((one) => element("li", { title: one.name }, signs.icon(one.sign), element("span", {}, one.name)))),
         element("div", { class: "cells", drawn: (host) => strip.show(host, content) }),
-        element("ol", { class: "sums" }, content.clients.map((one) => element("li", {}, word(one.counted, "counted"), word(one.late, "late"), word(one.missed, "missed")))),
+        element("ol", { class: "sums" }, content.clients.map((one) => element("li", {}, nouns.map((noun) => sum(one, noun))))),
       ),
     );
   }

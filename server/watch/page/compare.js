@@ -17,6 +17,8 @@ const compare = (() => {
   const NARROW = 760; // a chart that is narrower names its curves above it
 
   const newState = () => ({ axis: "sent", level: null });
+  const decimalsOf = (number) => (String(number).split(".")[1] || "").length;
+  const levelText = (all, index) => all.levels[index].toFixed(Math.max(...all.levels.map(decimalsOf)));
   const styleOf = (index) => STYLES[index % STYLES.length];
 
   /**
@@ -44,12 +46,12 @@ const compare = (() => {
   }
 
   function heading(all, { choosing }) {
-    const same = (name) => (new Set(all.runs.map((one) => one[name])).size === 1 ? all.runs[0][name] : null);
-    const density = same("density");
+    const densities = [...new Set(all.runs.map(({ density }) => density))].filter(formats.known).sort().map(formats.density);
+    const density = densities.length === 1 ? `every model at density ${densities[0]}` : `models of different density: ${densities.join(", ")}`;
     return element(
       "div",
       { class: "heading", "data-key": "heading" },
-      element("div", {}, element("h1", {}, all.title), parts.dots(formats.plural(all.runs.length, "run"), same("algorithm"), formats.known(density) ? `every model at density ${formats.density(density)}` : null)),
+      element("div", {}, element("h1", {}, all.title), parts.dots(formats.known(all.same.clients) ? formats.plural(all.same.clients, "client") : null, densities.length ? density : null)),
       choosing ? element("div", { class: "actions" }, element("a", { class: "button", href: "#/" }, "Choose runs …")) : null,
     );
   }
@@ -90,7 +92,7 @@ const compare = (() => {
 
   function levelPicture(all, kind, level) {
     const reached = all.runs.map((one, index) => ({ x: valueOf(all.reach[one.id][level], kind), colour: styleOf(index).colour })).filter(({ x }) => formats.known(x));
-    return { value: all.levels[level], text: `to reach ${all.levels[level]}`, reached: reached.map(({ x, colour }) => ({ x, colour, text: axes.KINDS[kind].tick(x) })) };
+    return { value: all.levels[level], text: `to reach ${levelText(all, level)}`, reached: reached.map(({ x, colour }) => ({ x, colour, text: axes.KINDS[kind].tick(x) })) };
   }
 
   function readout(all, kind, place, direct) {
@@ -110,7 +112,7 @@ const compare = (() => {
 
   function reach(all, state, level, changed) {
     const choose = (index) => { state.level = Number(index); changed(); };
-    const options = all.levels.map((value, index) => [index, String(value)]);
+    const options = all.levels.map((_, index) => [index, levelText(all, index)]);
     const least = all.levels.map((_, index) => Math.min(...all.runs.map(({ id }) => valueOf(all.reach[id][index], state.axis)).filter(formats.known)));
     return parts.panel(
       "reach",
@@ -127,7 +129,7 @@ const compare = (() => {
   }
 
   function reachHead(all, level) {
-    const column = (value, index) => element("th", { class: index === level ? "num on" : "num" }, String(value));
+    const column = (_, index) => element("th", { class: index === level ? "num on" : "num" }, levelText(all, index));
     return element("thead", {}, element("tr", {}, element("th", {}, "Run"), all.levels.map(column), element("th", { class: "num best" }, "Best")));
   }
 
@@ -139,23 +141,26 @@ const compare = (() => {
       { "data-key": one.id },
       element("td", { class: "method" }, line(place), element("a", { href: `#/run/${encodeURIComponent(one.id)}` }, one.label)),
       all.levels.map((_, index) => reachCell(all.reach[one.id][index], axis, least[index], index === level)),
-      element("td", { class: "num best" }, formats.score(best.score), element("small", {}, `round ${formats.count(best.round)} of ${formats.count(one.rounds)}`)),
+      element("td", { class: "num best" }, formats.score(best.score), element("small", {}, `round ${formats.count(best.round)}`)),
     );
   }
 
   const READ = { sent: (value) => formats.text(formats.bytes(value)), round: formats.count, time: formats.duration };
 
+  const twoDigits = (ratio) => (ratio < 9.95 ? ratio.toFixed(1) : formats.count(Math.round(ratio)));
+
   function reachCell(reached, axis, least, on) {
     const value = valueOf(reached, axis);
     const kind = on ? "num on" : "num";
     if (!formats.known(value)) return element("td", { class: `${kind} muted` }, reached ? "not known" : "not reached");
-    const times = value > least ? `× ${formats.threeDigits(value / least).slice(0, 4).replace(/\.$/, "")}` : "";
+    const times = value > least ? `× ${twoDigits(value / least)}` : "";
     const round = axis === "round" ? "" : `round ${formats.count(reached.round)}`;
     return element("td", { class: kind }, element("span", { class: value === least ? "least" : null }, READ[axis](value)), element("small", {}, [times, round].filter(Boolean).join(", ")));
   }
 
   function differences(all) {
-    const names = Object.keys(all.differences || {});
+    const isLabel = (name) => all.runs.every(({ id, label }) => String(all.differences[name][id]) === label); // it heads the columns
+    const names = Object.keys(all.differences || {}).filter((name) => !isLabel(name));
     const same = Object.entries(all.same || {});
     const head = element("tr", {}, element("th", {}, "Setting"), all.runs.map(({ label }, index) => element("th", { class: "num" }, line(index), element("span", {}, label))));
     return parts.panel(

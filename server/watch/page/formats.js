@@ -29,10 +29,11 @@ const formats = (() => {
   const speed = (bits) => scaled(bits, ["bit/s", "kbit/s", "Mbit/s", "Gbit/s"]);
   const text = ({ value, unit }) => (unit ? `${value} ${unit}` : value);
 
-  /** 0.36 s, 32 s, 2 min 45 s, 3 h 5 min. */
+  /** 4.2 ms, 0.36 s, 32 s, 2 min 45 s, 3 h 5 min. */
   function duration(seconds) {
     if (!known(seconds)) return NOTHING;
-    if (seconds < 9.995) return `${seconds < 0.0995 ? seconds.toFixed(3) : seconds.toFixed(2)} s`;
+    if (seconds < 0.0995) return `${Number((1000 * seconds).toPrecision(2))} ms`;
+    if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
     const whole = Math.round(seconds);
     if (whole < 60) return `${whole} s`;
     if (whole < 3600) return pair(whole, 60, "min", "s");

@@ -99,7 +99,7 @@ const run = (() => {
   }
 
   function sumFigure(one) {
-    if (!formats.known(one.control_sum)) return figure("sum", "Sum of h", "–", "this method has none");
+    if (!formats.known(one.control_sum)) return figure("sum", "Sum of h", "–", one.how === "deployed" ? "not audited" : "this method has none");
     const zero = Math.abs(one.control_sum) <= ZERO;
     return figure("sum", "Sum of h", formats.power(one.control_sum), parts.state(zero ? "done" : "late", zero ? "zero up to rounding" : "not zero"));
   }
