@@ -129,7 +129,7 @@ const chart = (() => {
     const splits = (made, _, low, high) => axes.logTicks(low, high, made.bbox.width / devicePixelRatio);
     return {
       ...axis(),
-      space: 70,
+      space: log ? 70 : 90,
       size: 26,
       label: title,
       labelSize: 22,
@@ -224,8 +224,14 @@ const chart = (() => {
       const [left, top] = placeOf(made, x, level.value);
       return { x: left, y: top, text: direct ? text : "", font: FONT, colour: signs.colour(colour), hollow: true };
     });
-    const name = { x: -4, y: made.valToPos(level.value, "y"), text: level.text, font: FONT, colour: signs.colour("text"), bare: true };
-    return [...reached, name];
+    return [...reached, nameOfLevel(made, level)];
+  }
+
+  /** Anywhere along the level, just above it. */
+  function nameOfLevel(made, { value, text }) {
+    const [width, y] = [sizeOf(made).width, made.valToPos(value, "y")];
+    const corners = [0.005, 0.25, 0.5, 0.75].map((share) => [share * width, y - labels.HEIGHT - 2]);
+    return { x: 0, y, corners, text, font: FONT, colour: signs.colour("muted"), bare: true };
   }
 
   function drawDot(context, { x, y, colour, hollow, bare }) {

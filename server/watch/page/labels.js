@@ -20,7 +20,7 @@ const labels = (() => {
   }
 
   function candidates(label) {
-    return corners(label).flatMap(([left, top], rank) =>
+    return (label.corners || corners(label)).flatMap(([left, top], rank) =>
       SHIFTS.map((shift) => ({ left, top: top + shift, width: label.width, price: 6 * rank + Math.abs(shift) })),
     );
   }
@@ -45,7 +45,8 @@ const labels = (() => {
 
   /**
    * Find a place for each label; null for one that has none, as an overlap says less than nothing.
-   * @param {{x: number, y: number, width: number}[]} wanted what they name, and how wide they are
+   * @param {{x: number, y: number, width: number, corners: ?number[][]}[]} wanted what they name, how wide they are, and
+   *     where their corners may be, if that is special
    * @param {{width: number, height: number}} box
    * @param {number[][][]} lines the curves, as points
    */
