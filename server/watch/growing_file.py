@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ class GrowingFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
-        self._inode = 0
+        self._inode = 0  # not known yet
         self._before = b""
 
     def read(self, most_bytes: int = MOST_BYTES) -> News:
@@ -57,7 +58,7 @@ class GrowingFile:
         if not self.offset:
             return False
         place = os.fstat(file.fileno())
-        if place.st_ino != self._inode or place.st_size < self.offset:
+        if self._inode not in (0, place.st_ino) or place.st_size < self.offset:
             return True
         file.seek(self.offset - len(self._before))
         return file.read(len(self._before)) != self._before
@@ -68,7 +69,7 @@ def open_regular(path: Path) -> BinaryIO:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(f"{path.name} is not a file")
+        raise OSError(errno.EINVAL, f"{path.name} is not a file")
     return os.fdopen(descriptor, "rb", buffering=0)
 
 

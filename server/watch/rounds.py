@@ -89,9 +89,9 @@ class Rounds:
         self.elapsed.append(_last(self.elapsed) + (max(0.0, moment - before) if before and was_there else seconds))
 
     def _add_score(self, metrics: dict[str, Any]) -> None:
-        if not self.metric and metrics:
-            of_test = [name for name in metrics if name.startswith("test_")]
-            self.metric = min(of_test or metrics)
+        if not self.metric:
+            known = (name for name in metrics if name.startswith("test_") and number(metrics[name]) is not None)
+            self.metric = text(min(known, default=""))
         score = number(metrics.get(self.metric))
         self.scores.append(NOT_EVALUATED if score is None else score)
         if score is not None:

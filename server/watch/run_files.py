@@ -33,6 +33,7 @@ class RunFiles:
         self.settings = Settings()
         self.model = ModelHead()
         self.is_finished = False
+        self.is_deployed = False  # as far as its files tell: a simulation knows no single client
         self.last_written = 0.0  # when its newest line was, in seconds since 1970
 
     @property
@@ -52,7 +53,7 @@ class RunFiles:
                 self.clients.refresh()
         except Exception as error:  # whatever is in this folder, the others are to be shown
             self._forget()
-            self.problem = f"cannot be read: {getattr(error, 'strerror', None) or error!r}"
+            self.problem = f"cannot be read: {getattr(error, 'strerror', None) or repr(error)}"
 
     def _read(self, signature: Signature) -> None:
         self.happenings.refresh()
@@ -60,6 +61,7 @@ class RunFiles:
         self.status = Status.read(self.folder)
         self.settings = Settings.read(self.folder)
         self.is_finished = (self.folder / MODEL).is_file()
+        self.is_deployed = (self.folder / CLIENTS).exists()
         self.model = ModelHead.read(self.folder) if self.is_finished else ModelHead()
         self.last_written = max(modified for _, _, modified in signature[:2]) / 1e9
         damaged = self.rounds.unreadable and not self.rounds.numbers

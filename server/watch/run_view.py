@@ -99,12 +99,9 @@ class RunView:
         }
 
     def _how(self) -> str:
-        """Return whether the run is simulated: only then nothing went over a wire."""
-        if self.run.status.how:
-            return self.run.status.how
-        if not self.run.rounds.newest:
-            return ""
-        return "simulated" if self.run.rounds.newest.get("message_bytes_up") is None else "deployed"
+        """Return whether the run is deployed or simulated; nothing before its first round, if its process is silent."""
+        told = "deployed" if self.run.is_deployed else "simulated" if self.run.rounds.numbers else ""
+        return self.run.status.how or told
 
     def _density(self) -> float | None:
         of_experiment = self.run.settings.number_of("algorithm.density")
