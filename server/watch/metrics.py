@@ -19,8 +19,8 @@ HELP = {
     "sent_bytes": "bytes that a client has sent so far: encoded, or 4 for each nonzero value",
     "seconds_per_round": "median of the last rounds",
     "seconds_since_round": "since the last round of a live run was done",
-    "control_sum": "norm of the mean of the control variates, relative to theirs: zero up to rounding",
-    "clients": "clients by what they are doing; late are those that the run waits for",
+    "off_centre": "norm of the mean of the control variates, relative to theirs: zero up to rounding",
+    "clients": "clients by what they are doing; late: the run waits for them; away: also who missed the last round",
 }
 
 Sample = tuple[str, dict[str, str], float | None]  # family, labels, value
@@ -49,7 +49,7 @@ def _samples(view: RunView) -> Iterator[Sample]:
     yield "sent_bytes", run | {"kind": summary["sent_kind"]}, summary["sent_bytes_per_client"]
     yield "seconds_per_round", run, rounds.seconds_per_round
     yield "seconds_since_round", run, _seconds_since_round(view, state)
-    yield "control_sum", run, rounds.control_sum
+    yield "off_centre", run, rounds.control_sum
     for name, clients in _clients(view, summary, state).items():
         yield "clients", run | {"state": name}, clients
 
@@ -60,14 +60,15 @@ def _seconds_since_round(view: RunView, state: State) -> float | None:
 
 
 def _clients(view: RunView, summary: Json, state: State) -> dict[str, int]:
-    """Return clients by state: as the process says, or as the newest round has it."""
+    """Return clients by state; who was not counted in the newest round is away, whatever the process says."""
     status, newest = view.run.status, view.run.rounds.newest
     if not state.is_going_on:
         return {}
-    if status.clients_by_state:
-        return {"away": 0} | status.clients_by_state | {"late": len(status.waiting_for) * (state.name == "waiting")}
+    late = len(status.waiting_for) if state.name == "waiting" else 0
     counted = count(newest.get("clients_counted")) or 0
-    return {"answered": counted, "away": max(0, int(summary["clients"] or 0) - counted)} if newest else {}
+    missed = max(0, int(summary["clients"] or 0) - counted) if newest else 0
+    told = status.clients_by_state or ({"answered": counted} if newest else {})
+    return told | {"late": late, "away": max(missed, told.get("away", 0))}
 
 
 def _escaped(label: str) -> str:

@@ -13,6 +13,7 @@ WAITING_SECONDS = 3.0  # for somebody: what is less is nothing to speak of
 WAITING_ROUNDS = 3  # and as long as so many rounds
 STALLED_SECONDS = 60.0
 STALLED_ROUNDS = 10
+SILENT_SECONDS = 600.0  # until a run that has no heartbeat is taken for stopped
 LARGEST_CONTROL_SUM = 1e-3  # relative; it is zero up to rounding, 1e-5
 FALLEN = 0.5  # a score below this part of the best one
 CERTIFICATE_SECONDS = 86400.0  # for so long a warning is shown
@@ -61,7 +62,7 @@ def _guessed(run: RunFiles, now: float) -> State:
     last, silent = run.happenings.last_of_run, now - run.last_written
     if last and last.kind in ("stopped", "server failed"):
         return State("stopped" if last.kind == "stopped" else "failed", last.text)
-    if silent > _patience(run):
+    if silent > max(SILENT_SECONDS, _patience(run)):
         return State("stopped", _fall(run) or f"nothing new for {span(silent)}")
     return State("live", "", silent)
 
