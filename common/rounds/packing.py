@@ -31,7 +31,10 @@ def unpack(text: str) -> dict[str, dict[str, Any]]:
         names = columns.pop(NAME)
         if inflater.unconsumed_tail or any(len(column) != len(names) for column in columns.values()):
             raise ValueError("it has columns of different lengths, or too much of everything")
-        return {name: _row(columns, place) for place, name in enumerate(names)}
+        rows: dict[str, dict[str, Any]] = {name: {} for name in names}
+        for key, column in columns.items():
+            _fill(rows, key, column)
+        return rows
     except (zlib.error, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"these are no packed clients: {error!r}") from None
 
@@ -42,13 +45,9 @@ def _flat(row: Row) -> dict[str, Any]:
     return flat | {f"{key}{SEPARATOR}{part}": one for key, value in sections.items() for part, one in value.items()}
 
 
-def _row(columns: Mapping[str, list[Any]], place: int) -> dict[str, Any]:
-    row: dict[str, Any] = {}
-    for key, column in columns.items():
-        if column[place] is not None:
-            section, _, part = key.partition(SEPARATOR)
-            if part:
-                row.setdefault(section, {})[part] = column[place]
-            else:
-                row[section] = column[place]
-    return row
+def _fill(rows: Mapping[str, dict[str, Any]], key: str, column: list[Any]) -> None:
+    section, _, part = key.partition(SEPARATOR)
+    for row, value in zip(rows.values(), column, strict=True):
+        if value is not None:
+            inside = row.setdefault(section, {}) if part else row
+            inside[part or section] = value

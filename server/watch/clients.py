@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ class ClientLines:
                 number_of_round, clients = clients_of_json(line.decode())
             except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError):
                 continue
-            add(number_of_round, {text(name): one for name, one in clients.items()})
+            add(number_of_round, {_shown_name(name): one for name, one in clients.items()})
 
     def _add(self, number_of_round: int, clients: dict[str, ClientRecord]) -> None:
         seconds = {}
@@ -103,3 +104,8 @@ class ClientLines:
             if name in self.latest or len(self.counted) < MOST_CLIENTS:
                 self.sent[name] += count(record.payload_bytes_up) or 0
                 self.counted[name] += 1
+
+
+@lru_cache(MOST_CLIENTS)  # the same names come in every round
+def _shown_name(name: object) -> str:
+    return text(name)
