@@ -3,12 +3,13 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 READY := .venv/.ready
 READY_TO_FUZZ := .venv/.ready-to-fuzz
+READY_TO_BROWSE := .venv/.ready-to-browse
 FUZZ_SECONDS ?= 60
 # Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
 PROTOC = $(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=$(1) --pyi_out=$(1) common/messages/messages.proto
 
-.PHONY: install demo test test-slow docker-test check messages bench fuzz format clean
+.PHONY: install demo test test-slow test-browser docker-test check messages bench fuzz format clean
 
 install: $(READY)  ## the programs, in .venv/bin
 
@@ -23,6 +24,9 @@ test: $(READY)  ## the fast tests
 
 test-slow: $(READY)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-browser: $(READY_TO_BROWSE)  ## the page of watch in a real browser: needs chromium and chromedriver
+	$(BIN)/python -m pytest -m browser tests/browser
 
 docker-test: $(READY)  ## the compose federation, for real: needs a Docker engine, or root, dockerd and debootstrap
 	docker/test.sh
@@ -61,6 +65,11 @@ $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed")'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(READY_TO_BROWSE): $(READY)
+	@command -v chromedriver >/dev/null || { echo "needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
 	@touch $@
 
 $(READY_TO_FUZZ): $(READY)

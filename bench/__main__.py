@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import codec, durable, federation, recording, simulator, strangers, topk, vectors
+from bench import codec, durable, federation, recording, simulator, strangers, topk, vectors, watch
 from common.errors import UserError
 from common.learning.data import DataFolder
 from common.messages.flower import quiet_flower
@@ -24,7 +24,7 @@ def main() -> None:
     quiet_flower()
     keep_freed_memory()
     try:
-        ratios = [*federation.run(), *recording.run(), *strangers.run()]
+        ratios = [*federation.run(), *recording.run(), *strangers.run(), *watch.run()]
         data = DataFolder.choose(None)
         uniform = vectors.normal_vector()
         ratios += [*topk.run(uniform, data), *codec.run(uniform, vectors.trained_vector(data)), *durable.run(uniform)]

@@ -16,8 +16,8 @@ import typer
 from common.program.start import run_program, version_option
 from server.commands import keys
 from server.commands.compare import compare
-from server.commands.export import export
 from server.commands.doctor import doctor
+from server.commands.export import export
 from server.commands.listing import listing
 from server.commands.local import local
 from server.commands.predict import predict
@@ -26,6 +26,7 @@ from server.commands.reproduce import reproduce
 from server.commands.run import run
 from server.commands.simulate import simulate
 from server.commands.tune import tune
+from server.commands.watch import watch
 from server.deploy.guard import Guard
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
@@ -36,7 +37,7 @@ def proxskip_server(version: Annotated[bool, version_option("proxskip-server")] 
     """Accelerated sparse-to-sparse federated learning."""
 
 
-for command in (simulate, compare, run, local, predict, export, report, tune, reproduce, doctor):
+for command in (simulate, compare, run, local, watch, predict, export, report, tune, reproduce, doctor):
     app.command()(command)
 app.command("list")(listing)
 app.add_typer(keys.app, name="keys")

@@ -18,6 +18,7 @@ from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.runs.status import status_kept
 from server.runs.summary import closing_lines
+from server.watch.report import write_report
 from strategies.flower.terms import Terms
 
 app = ServerApp()
@@ -45,5 +46,6 @@ def main(grid: Grid, context: Context) -> None:
         about = About.of(experiment, problem, how="deployed", weights=weights, folder=path, command="")
         with status_kept(about, federation.now):
             federation.run(grid)
+        write_report(path, log.info)
     for line in closing_lines(about, course, recorder.model):
         log.info(line)

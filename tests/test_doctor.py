@@ -24,12 +24,12 @@ from common.doctor import machine
 from common.doctor.findings import Finding, examine, ok
 from common.doctor.machine import Machine
 from common.experiment.files import load_experiment
-from common.rounds.state import ServerState
 from server.doctor import CHECKS as SERVER_CHECKS
 from server.doctor import ServerMachine
 from server.keys import folder as keys_module
 from server.keys.folder import Keys
 from server.link.hub import Hub
+from server.model.finished import FinishedModel
 from server.runs.run_folder import RunFolder
 from tests.harness.processes import free_port
 from tests.harness.witness import load
@@ -246,7 +246,8 @@ def test_what_has_become_of_runs(server: ServerMachine) -> None:
     finished, left, damaged, busy = (
         RunFolder.create(server.folder / name, experiment, "digits") for name in ("a", "b", "c", "d")
     )
-    finished.save_model(ServerState(model=load(experiment).initial_state().model))
+    problem = load(experiment)
+    finished.save_model(FinishedModel.of(experiment, problem, problem.initial_state(), None))
     with busy.locked():
         found = of_server(server, "runs")
         assert found.found == f"1 finished, 1 under way, 2 interrupted: {left.path}, {damaged.path}"

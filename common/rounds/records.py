@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from common.rounds.packing import pack, unpack
+
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
 PHASES = ("download", "train", "encode", "save", "upload")  # of a client's round; the link tells the first and the last
 MOST_REASONS = 4  # why clients are missing, in one line; what is left is in one heap
@@ -17,6 +19,7 @@ MOST_NAMES = 10  # of the clients that are missing for one reason
 OTHER_REASONS = "other reasons"
 SECONDS_DIGITS = 4
 MEGABYTES_DIGITS = 1
+MOST_IN_ROWS = 20  # clients, whose line people can still read; those of more are packed, to a tenth
 
 
 def utc_now() -> str:
@@ -145,15 +148,17 @@ class RoundRecord:
         return cls(**{**values, "traffic_beside_training": beside, "clients_missing": missing})
 
     def clients_to_json(self) -> str:
-        """Return what is each client's own as one line."""
+        """Return what is each client's own as one line, packed where it would be a long one."""
         clients = {name: one.compact() for name, one in self.by_client.items()}
-        return json.dumps({"round": self.round, "clients": clients}, allow_nan=False, separators=(",", ":"))
+        own = {"clients": clients} if len(clients) <= MOST_IN_ROWS else {"packed": pack(clients)}
+        return json.dumps({"round": self.round, **own}, allow_nan=False, separators=(",", ":"))
 
 
 def clients_of_json(line: str) -> tuple[int, dict[str, ClientRecord]]:
     """Read what `clients_to_json` wrote: the round, and its clients by name."""
     values = json.loads(line)
-    return int(values["round"]), {name: ClientRecord(**one) for name, one in values["clients"].items()}
+    clients = unpack(values["packed"]) if "packed" in values else values["clients"]
+    return int(values["round"]), {name: ClientRecord(**one) for name, one in clients.items()}
 
 
 def _short(megabytes: float | None) -> float | None:

@@ -43,7 +43,7 @@ def compare(
     from common.learning.data import DataFolder
     from common.program.device import choose_device
     from common.rounds.algorithm import Algorithm
-    from server.runs.report import all_encoded, comparison_table, curve, draw_comparison, require_figures
+    from server.runs.report import compared, comparison_table, count_for, curve, draw_comparison, require_figures
     from server.simulation.simulation import Simulation
 
     require_figures()
@@ -66,10 +66,10 @@ def compare(
     runs = {name: records for name, records in runs.items() if curve(records, problem.metric)}
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
-    as_sent = all_encoded(runs) and not paper_bits
-    terminal.print(comparison_table(runs, problem.metric, reach or [], as_sent=as_sent))
+    count = count_for(runs, paper_bits=paper_bits)
+    terminal.print(comparison_table(compared(runs, problem.metric, count, reach or []), problem.metric, count))
     figure, title = parent / "comparison.png", f"{problem.data_name}, {problem.clients} clients"
-    draw_comparison(runs, problem.metric, as_sent=as_sent, title=title, path=figure)
+    draw_comparison(runs, problem.metric, count, title=title, path=figure)
     terminal.say(f"figure: {figure}\nresults: {parent}")
 
 
@@ -77,11 +77,12 @@ def _run_as_far_as_it_goes(
     simulation: Simulation, folder: RunFolder, terminal: Terminal, command: str
 ) -> list[RoundRecord]:
     """Run one side of a comparison; that a method diverges is a result, not the end of the comparison."""
+    from server.commands.audience import Audience
     from server.commands.simulated import run_simulation
 
     folder.begin(simulation.experiment, simulation.problem.data_name)
     try:
-        run_simulation(simulation, folder, terminal, command)
+        run_simulation(simulation, folder, Audience(terminal=terminal, command=command))
     except DivergedError as error:
         terminal.say(f"{folder.path.name}: {error}")
     return folder.rounds()

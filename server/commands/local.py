@@ -22,6 +22,7 @@ def local(
     output: options.Output = None,
     data: options.Data = None,
     resume: options.Resume = None,
+    watch: options.Watch = False,
     track: options.Track = None,
     *,
     terms: Terms,
@@ -40,6 +41,7 @@ def local(
 
     import torch
 
+    from server.commands.audience import Audience
     from server.commands.deployed import run_deployed
     from server.deploy.local_clients import arguments_of_clients, local_clients
     from server.link.hub import Hub
@@ -51,5 +53,7 @@ def local(
         own = run.folder.path / "clients"
         terminal.say(f"starting {len(arguments)} client processes; their logs are in {own}")
         needed = terms.minimum_clients or len(arguments)
+        command = command_to_go_on(context, run.folder.path)
+        audience = Audience(terminal=terminal, command=command, trackers=track or [], watch=watch)
         with local_clients(hub.address, arguments, needed=needed, folder=own, say=run.say):
-            run_deployed(run, problem, terms, hub, terminal, command_to_go_on(context, run.folder.path))
+            run_deployed(run, problem, terms, hub, audience)

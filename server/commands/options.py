@@ -107,6 +107,13 @@ EvaluateOnClients = Annotated[bool, typer.Option("--evaluate-on-clients", help="
 AuditEvery = Annotated[
     int | None, typer.Option(min=1, metavar="ROUNDS", help="ask clients for their control variates, and log the sum")
 ]
+RunsFolder = Annotated[Path, typer.Argument(metavar="[RUNS]", help="a folder of runs, or one run; runs/ by default")]
+WatchListen = Annotated[
+    str | None,
+    typer.Option("--listen", metavar="HOST:PORT", help="127.0.0.1:8092 by default, or the next port that is free"),
+]
+Watch = Annotated[bool, typer.Option("--watch", help="show the run in a browser, for as long as this command lasts")]
+WithParent = Annotated[bool, typer.Option("--leave-with-parent", hidden=True)]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 RunPath = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="the folder of a finished run")]
 ToPredict = Annotated[
@@ -116,7 +123,6 @@ ToPredict = Annotated[
 PredictionsFile = Annotated[Path | None, typer.Option(metavar="FILE", help="a CSV file for all predictions")]
 ExportTo = Annotated[ExportFormat, typer.Option("--to", help="what the file is for", show_default=False)]
 ExportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="where it goes; in the run's folder by default")]
-Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
 Track = Annotated[
     list[str] | None,
     typer.Option(
@@ -126,6 +132,9 @@ Track = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="one JSON document in place of what people read")]
+ReportFile = Annotated[
+    Path, typer.Option(metavar="FILE", help="where the figure goes, or the page if it ends with .html")
+]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
 PeriodsTried = Annotated[

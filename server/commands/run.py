@@ -36,6 +36,7 @@ def run(
     resume: options.Resume = None,
     track: options.Track = None,
     go_on: options.GoOn = False,
+    watch: options.Watch = False,
     *,
     terms: Terms,
 ) -> None:
@@ -58,6 +59,7 @@ def run(
 
     import torch
 
+    from server.commands.audience import Audience
     from server.commands.deployed import run_deployed
     from server.link.hub import Hub
 
@@ -68,7 +70,9 @@ def run(
         problem = begun.experiment.load_for_server(data, torch.device("cpu"))
         begun.begin(problem.data_name)
         terminal.say(f"listening on {hub.address}; the run is in {begun.folder.path}")
-        run_deployed(begun, problem, terms, hub, terminal, command_to_go_on(context, begun.folder.path))
+        command = command_to_go_on(context, begun.folder.path)
+        audience = Audience(terminal=terminal, command=command, trackers=track or [], watch=watch)
+        run_deployed(begun, problem, terms, hub, audience)
 
 
 def _where_to_go_on(output: Path | None, resume: Path | None) -> tuple[Path | None, Path | None]:

@@ -9,6 +9,7 @@ from server.commands.console import Terminal
 from server.commands.going_on import command_to_go_on
 from server.commands.guarded import guarded
 from server.commands.which_run import WhichRun
+from server.tracking.tracker import require_trackers
 
 
 def simulate(
@@ -19,6 +20,7 @@ def simulate(
     data: options.Data = None,
     device: options.Device = "auto",
     resume: options.Resume = None,
+    watch: options.Watch = False,
     track: options.Track = None,
 ) -> None:
     """Run an experiment with all clients in this process.
@@ -34,6 +36,7 @@ def simulate(
 
     from common.learning.data import DataFolder
     from common.program.device import choose_device
+    from server.commands.audience import Audience
     from server.commands.simulated import run_simulation
     from server.simulation.simulation import Simulation
 
@@ -45,5 +48,6 @@ def simulate(
         if run.entry:
             simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
         command = command_to_go_on(context, run.folder.path)
-        for line in run_simulation(simulation, run.folder, terminal, command, run.entry):
+        audience = Audience(terminal=terminal, command=command, trackers=track or [], watch=watch)
+        for line in run_simulation(simulation, run.folder, audience, run.entry):
             terminal.say(line)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from server.commands.console import Terminal
-from server.commands.shown import shown
+from server.commands.audience import Audience
 from server.runs.about import About
 from server.runs.course import Course
 from server.runs.journal import JournalEntry
@@ -12,18 +11,13 @@ from server.runs.recorder import Recorder
 from server.runs.run_folder import RunFolder
 from server.runs.summary import closing_lines
 from server.simulation.simulation import SIMULATION, Simulation
-from server.tracking.tracker import TrackedRun
-from server.tracking.tracking import in_turn, tracked
+from server.watch.report import write_report
 
 SECONDS_BETWEEN_ENTRIES = 10.0  # in the journal, as a simulation can do some rounds again
 
 
 def run_simulation(
-    simulation: Simulation,
-    folder: RunFolder,
-    terminal: Terminal,
-    command: str,
-    resume_from: JournalEntry | None = None,
+    simulation: Simulation, folder: RunFolder, audience: Audience, resume_from: JournalEntry | None = None
 ) -> list[str]:
     """Run the rounds that are left, and save the model; return the last words on the run."""
     experiment, course = simulation.experiment, Course(simulation.problem.metric)
@@ -32,7 +26,7 @@ def run_simulation(
         experiment,
         resume_from,
         show=course.add,
-        say=terminal.say,
+        say=audience.terminal.say,
         run=SIMULATION,
         seconds_between_entries=SECONDS_BETWEEN_ENTRIES,
     )
@@ -43,10 +37,11 @@ def run_simulation(
         how="simulated",
         weights=simulation.state.model.numel(),
         folder=folder.path,
-        command=command,
+        command=audience.command,
     )
-    with shown(terminal, about, course, lambda: RunNow(state="training", round=course.round + 1)):
+    with audience.following(experiment, about, course, lambda: RunNow(state="training", round=course.round + 1)):
         for record in simulation.rounds():
             recorder.on_round(record, simulation.checkpoint, simulation.controls)
         recorder.finish(simulation.problem, simulation.kept())
+    write_report(folder.path, audience.terminal.say)
     return closing_lines(about, course, recorder.model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from common.rounds.records import ClientRecord, RoundRecord
@@ -37,6 +37,7 @@ class Course:
 
     def __init__(self, metric: str) -> None:
         self.metric = metric
+        self.tell: Callable[[RoundRecord], None] = lambda _: None  # who else is to hear of each new round
         self.last: RoundRecord | None = None
         self.scores: list[float] = []
         self.best: tuple[float, int] | None = None  # score, round
@@ -63,6 +64,7 @@ class Course:
             seconds = one.seconds.get("upload", 0.0)
             if seconds > SHORTEST_UPLOAD_SECONDS and one.message_bytes_up:
                 self.upload_bits_per_second[name] = 8 * one.message_bytes_up / seconds
+        self.tell(record)
 
     @property
     def round(self) -> int:

@@ -1,0 +1,107 @@
+"""Several runs side by side: their curves, what each needs to reach a level, and where their settings differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from server.watch.run_view import Json, RunView, curve
+from server.watch.words import listed, size, span
+
+LEVELS = (0.9, 0.95, 0.98, 1.0)  # of the score that at least two runs reach
+# Of each cost: who has the least, how much that is, and the others beside it.
+COSTS: dict[str, tuple[str, Callable[[float], str], str]] = {
+    "sent": ("sends the least", lambda cost: f"{size(cost)} per client", "sends {} times as much"),
+    "round": ("needs the fewest rounds", lambda cost: f"{cost:.0f}", "needs {} times as many"),
+    "time": ("takes the least time", span, "takes {} times as long"),
+}
+TWO_DIGITS = 10  # are enough below this
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def compare(views: Sequence[RunView]) -> Json:
+    """Return what the page shows of several runs; their bytes are counted in one way, which holds for all."""
+    summaries = {view.id: view.summary() for view in views}
+    all_encoded = all(one["sent_kind"] == "payload" for one in summaries.values())
+    kind = "payload" if all_encoded else "values"
+    labels = _labels(summaries)
+    curves = {view.id: curve(view.run, kind) for view in views}
+    levels = _levels([max(one["score"]) for one in curves.values() if one["score"]])
+    reach = {one: [_reach(curves[one], level) for level in levels] for one in curves}
+    return {
+        "title": _title(summaries),
+        "metric": next((one["metric"] for one in summaries.values() if one["metric"]), ""),
+        "runs": [
+            {
+                "id": one,
+                "label": labels[one],
+                "curve": curves[one],
+                "sent_kind": kind,
+                **{key: summary[key] for key in ("algorithm", "density", "best", "rounds")},
+            }
+            for one, summary in summaries.items()
+        ],
+        "levels": levels,
+        "reach": reach,
+        "sentences": {cost: _sentence(cost, labels, reach, levels) for cost in COSTS},
+        **_settings({view.id: view.run.settings.values for view in views}),
+    }
+
+
+def _labels(summaries: dict[str, Json]) -> dict[str, str]:
+    """Return what each run is called: by its method if that tells them apart, else by its path."""
+    algorithms = [one["algorithm"] for one in summaries.values()]
+    are_apart = len(set(algorithms)) == len(algorithms) and all(algorithms)
+    return {key: one["algorithm"] if are_apart else key for key, one in summaries.items()}
+
+
+def _title(summaries: dict[str, Json]) -> str:
+    tasks = sorted({one["task"] for one in summaries.values() if one["task"]})
+    how_many = NUMBERS[len(summaries)] if len(summaries) < len(NUMBERS) else str(len(summaries))
+    methods = {one["algorithm"] for one in summaries.values()}
+    what = "methods" if len(methods) == len(summaries) else "runs"
+    return f"{' and '.join(tasks) or 'unknown task'}, {how_many} {what}"
+
+
+def _levels(bests: list[float]) -> list[float]:
+    """Return some levels of the score, the highest of which at least two runs reach if there are two."""
+    top = sorted(bests)[-2:][:1]
+    if not top or top[0] <= 0:
+        return []
+    unit = 10.0 ** (math.floor(math.log10(top[0])) - 1)  # of two digits
+    return sorted({float(f"{math.floor(part * top[0] / unit) * unit:.2g}") for part in LEVELS} - {0.0})
+
+
+def _reach(points: Any, level: float) -> dict[str, float] | None:  # noqa: ANN401 - the columns of a curve
+    place = next((place for place, score in enumerate(points["score"]) if score >= level), None)
+    return None if place is None else {cost: points[cost][place] for cost in COSTS}
+
+
+def _sentence(cost: str, labels: dict[str, str], reach: dict[str, list[Any]], levels: list[float]) -> str:
+    """Return who reaches the highest level at the least cost, and what the others need."""
+    if not levels:
+        return ""
+    costs = {labels[one]: reached[-1][cost] for one, reached in reach.items() if reached[-1]}
+    never = [labels[one] for one, reached in reach.items() if not reached[-1]]
+    ranked = sorted(costs, key=costs.__getitem__)
+    what, written, beside = COSTS[cost]
+    least = costs[ranked[0]]
+    others = [f"{name} {_times(beside, costs[name], least)}" for name in ranked[1:]]
+    absent = [f"{listed(never)} {'does' if len(never) == 1 else 'do'} not get there"] if never else []
+    rest = "; ".join([*([", ".join(others)] if others else []), *absent])
+    return f"To reach {levels[-1]:.3g}, {ranked[0]} {what}: {written(least)}." + (f" {rest}." if rest else "")
+
+
+def _times(beside: str, cost: float, least: float) -> str:
+    ratio = cost / least if least else 1.0
+    return beside.format(f"{ratio:.2g}" if ratio < TWO_DIGITS else f"{ratio:.0f}")
+
+
+def _settings(values: dict[str, dict[str, Any]]) -> Json:
+    """Tell the settings that are the same in all runs from those that are not."""
+    keys = dict.fromkeys(key for one in values.values() for key in one)
+    by_key = {key: {run: one.get(key) for run, one in values.items()} for key in keys}
+    first = next(iter(values))
+    same = {key: one[first] for key, one in by_key.items() if all(value == one[first] for value in one.values())}
+    return {"differences": {key: one for key, one in by_key.items() if key not in same}, "same": same}

@@ -1,0 +1,1 @@
+"""The page of watch in a real browser; `make test-browser` runs these."""
