@@ -176,9 +176,9 @@ def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
 
 
 def test_what_was_before_a_resume_is_counted() -> None:
-    whole, resumed, second = course_of(9), Course("test_accuracy"), Course("test_accuracy")
-    second.add(RECORD)
+    whole, resumed = course_of(9), Course("test_accuracy")
     records = [replace(RECORD, round=number, by_client={}) for number in range(1, 9)]  # as rounds.jsonl has them
+    records.insert(3, replace(records[0], clients=0))  # or as somebody has edited it
     resumed.catch_up(records, [(number, RECORD.by_client) for number in range(1, 9)])
     resumed.add(replace(RECORD, round=9))
     assert resumed.bytes == whole.bytes

@@ -112,7 +112,7 @@ class View:
 
 def live_view(console: Console, view: View) -> AbstractContextManager[None]:
     """Show a run while it goes on, in the way that suits who looks at it."""
-    return _drawn(console, view) if console.is_terminal else _logged(console, view)
+    return _drawn(console, view) if console.is_interactive else _logged(console, view)
 
 
 def sparkline(values: list[float], length: int) -> str:
