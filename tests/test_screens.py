@@ -17,7 +17,8 @@ from server.runs.about import About
 from server.runs.course import Course
 from server.runs.now import ClientNow, RunNow
 from server.runs.summary import closing_lines
-from server.runs.view import View, sparkline
+from server.runs.view import View, live_view, sparkline
+from tests.harness.processes import wait_until
 
 ABOUT = About(
     name="digits",
@@ -159,6 +160,15 @@ def test_a_line_of_a_log_begins_with_the_round_and_the_score() -> None:
     assert line.startswith("round 813/1500  test_accuracy 0.9000 (best 0.9000)  ")
     assert " left  sent 813 kB per client (model 255 kB) · got 650 kB · density 0.1  2 of 3 clients counted" in line
     assert line.endswith("  round 813 waits for client-0, client-1, client-2, 24 s after its start")
+
+
+def test_a_log_has_a_line_when_there_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.runs.view.FIRST_LINE_SECONDS", 0.0)
+    shown, course = io.StringIO(), course_of(1)
+    with live_view(Console(file=shown, width=80), View(ABOUT, course, lambda: TRAINING, "")):
+        course.add(replace(RECORD, round=2))
+        wait_until(lambda: "\n" in shown.getvalue())
+    assert [line.split()[1] for line in shown.getvalue().splitlines()] == ["2/1500"]
 
 
 def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
