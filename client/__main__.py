@@ -110,6 +110,7 @@ def join(
     """Join the federation that BUNDLE is for, and stay until told to leave (Ctrl-C, SIGTERM)."""
     parts = parts_of(partition, partitions)
     ways = ways_to_server(target, server, name, key, parts, insecure=insecure)
+    typer.echo(f"preparing to join {target}", err=True)
     if threads is not None:
         os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 

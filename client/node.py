@@ -163,10 +163,10 @@ class ResidentNode:
         if at_hand is not None and at_hand.of:
             return "downloading" if at_hand.phase == Progress.DOWNLOADING else "training"
         if at_hand is not None and not self._round:
-            return "preparing its data"
+            return "preparing"
         if self._stream is None:
             return f"waiting for the server at {self._link.address}"
-        return "waiting for the other clients" if self._round else "waiting for a run"
+        return "waiting for the other clients" if self._rounds else "waiting for a run"
 
     @property
     def _at_hand(self) -> Progress | None:
@@ -251,7 +251,8 @@ class ResidentNode:
             case "refused":
                 self._leave(frame.refused)
             case "finished":
-                self._is_between_runs, self._round = True, 0
+                self._is_between_runs = True
+                self._round = self._rounds = 0
                 self._say(self._summary.told(frame.finished))
             case _:
                 raise MessageError("the server sent a frame that this version does not know")

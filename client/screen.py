@@ -40,7 +40,7 @@ class Screen:
         self._next_line = time.monotonic() + SECONDS_BETWEEN_LINES
 
     def __enter__(self) -> Screen:
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._live.start()
         return self
 
@@ -60,7 +60,7 @@ class Screen:
         line = line_of(standings)
         if line == self._shown:
             return
-        if self._console.is_terminal:
+        if self._console.is_interactive:
             self._shown = line
             self._live.update(Text(line, no_wrap=True, overflow="ellipsis"), refresh=True)
         elif time.monotonic() >= self._next_line and any(one.round for one in standings):

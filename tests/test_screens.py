@@ -19,7 +19,8 @@ from server.runs.about import About
 from server.runs.course import Course
 from server.runs.now import ClientNow, RunNow
 from server.runs.summary import closing_lines
-from server.runs.view import View, sparkline
+from server.runs.view import View, live_view, sparkline
+from tests.harness.processes import wait_until
 
 ABOUT = About(
     name="digits",
@@ -163,6 +164,15 @@ def test_a_line_of_a_log_begins_with_the_round_and_the_score() -> None:
     assert line.endswith("  round 813 waits for client-0, client-1, client-2, 24 s after its start")
 
 
+def test_a_log_has_a_line_when_there_is_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.runs.view.FIRST_LINE_SECONDS", 0.0)
+    shown, course = io.StringIO(), course_of(1)
+    with live_view(Console(file=shown, width=80), View(ABOUT, course, lambda: TRAINING, "")):
+        course.add(replace(RECORD, round=2))
+        wait_until(lambda: "\n" in shown.getvalue())
+    assert [line.split()[1] for line in shown.getvalue().splitlines()] == ["2/1500"]
+
+
 def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
     about = replace(ABOUT, folder=tmp_path / "runs" / "digits")
     about.folder.mkdir(parents=True)
@@ -182,9 +192,9 @@ def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
 
 
 def test_what_was_before_a_resume_is_counted() -> None:
-    whole, resumed, second = course_of(9), Course("test_accuracy"), Course("test_accuracy")
-    second.add(RECORD)
+    whole, resumed = course_of(9), Course("test_accuracy")
     records = [replace(RECORD, round=number, by_client={}) for number in range(1, 9)]  # as rounds.jsonl has them
+    records.insert(3, replace(records[0], clients=0))  # or as somebody has edited it
     resumed.catch_up(records, [(number, RECORD.by_client) for number in range(1, 9)])
     resumed.add(replace(RECORD, round=9))
     assert resumed.bytes == whole.bytes

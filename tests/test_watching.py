@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from server.link.grid import LinkGrid
+from strategies.flower.roster import Roster
 from tests.harness.processes import client_process, free_port, lines_in, proxskip_server, wait_until
 from tests.harness.terminal import on_terminal
 
@@ -89,7 +92,9 @@ def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> 
             os.kill(second.pid, signal.SIGCONT)
             assert server.wait(60) == 0
             wait_until(lambda: "run finished" in logs[1].read_text())
-            time.sleep(1.0)  # in which they try to reach the server again, and say nothing of it
+            with socket.create_server(("127.0.0.1", int(address.rpartition(":")[2]))) as door:
+                door.settimeout(60)
+                door.accept()[0].close()  # they try to reach the server again, and say nothing of it
     assert {key: status[key] for key in ("how", "task", "algorithm", "data", "metric", "weights")} == {
         "how": "deployed",
         "task": "digits",
@@ -111,7 +116,7 @@ def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> 
     assert f"model   {run}/model.safetensors: 65 of 650 weights, density 0.1\n" in server.text
     assert "next    proxskip-server watch " in server.text
     for log in logs:
-        said = log.read_text().splitlines()[1:]  # without the warning
+        said = log.read_text().splitlines()[2:]  # without a warning, and that it is preparing
         name = said[0].partition(":")[0]
         assert f"{name}: takes part in digits: task digits, method sparse_proxskip, 400 rounds, 2 clients" in said
         assert re.fullmatch(
@@ -186,8 +191,16 @@ def test_help_is_quick(program: str) -> None:
     assert (after.children_user - before.children_user) + (after.children_system - before.children_system) < 2 * 0.5
 
 
-def test_a_log_is_calm(tmp_path: Path) -> None:
-    """Off a terminal there is a line now and then, and no picture."""
+def test_a_log_is_calm_and_may_be_plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Off a terminal there is a line now and then, and no picture; signs that the log cannot hold are no trouble."""
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     ended = proxskip_server("simulate", "digits", "--set", "rounds=30", "--output", str(tmp_path / "run"))
     lines = ended.stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["preparing", "score", "rounds", "sent", "model", "next"]
+
+
+@pytest.mark.parametrize(("known", "named"), [({}, ""), ({"hospital-a": "its identity"}, " (missing: hospital-a)")])
+def test_only_who_was_in_the_run_is_missing(known: dict[str, str], named: str) -> None:
+    said: list[str] = []
+    Roster(2, said.append, known).gather(LinkGrid(lambda _: None), 2, patience_seconds=1.1)
+    assert said == [f"waiting for clients: 0 of 2 are here{named}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import traceback
@@ -24,6 +25,9 @@ def run_program(app: Callable[[], object]) -> None:
     """Run a program; an error that the user can mend is one line and exit code 2, any other says all it can for us."""
     quiet_flower()
     keep_freed_memory()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without our signs is no reason to end
     try:
         app()
     except UserError as error:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
+from common.errors import UserError
 from common.rounds.records import ClientRecord, RoundRecord
 
 ROUNDS_FOR_PACE = 50
@@ -49,11 +51,13 @@ class Course:
         self._ends: deque[float] = deque([time.monotonic()], maxlen=ROUNDS_FOR_PACE)
 
     def catch_up(self, rounds: Iterable[RoundRecord], clients: Iterable[tuple[int, dict[str, ClientRecord]]]) -> None:
-        """Hear of the rounds that were done before this process."""
+        """Hear of the rounds that were done before this process; lines that somebody has edited are passed over."""
         for record in rounds:
-            self._note(record)
-        for _, counted in clients:
-            self.counted.update(counted.keys())
+            with suppress(ArithmeticError, TypeError):
+                self._note(record)
+        with suppress(UserError):
+            for _, counted in clients:
+                self.counted.update(counted.keys())
 
     def add(self, record: RoundRecord) -> None:
         """Hear of a round that was just done."""
@@ -82,8 +86,8 @@ class Course:
         return list(self._slowest).count(name)
 
     def _note(self, record: RoundRecord) -> None:
-        self.last = record
         self.bytes.add(record)
+        self.last = record
         self.training_seconds += record.seconds
         if record.waited_for and record.clients_counted > 1:
             self._slowest.append(record.waited_for)

@@ -22,7 +22,8 @@ from server.runs.now import Now
 from server.runs.ticking import every_second
 
 PICTURES_PER_SECOND = 4
-SECONDS_BETWEEN_LINES = 10.0
+FIRST_LINE_SECONDS = 10.0
+LONGEST_PAUSE_SECONDS = 60.0  # between lines
 LONGEST_BAR = 40
 SHORTEST_BAR = 8
 LONGEST_SPARKLINE = 40
@@ -112,7 +113,7 @@ class View:
 
 def live_view(console: Console, view: View) -> AbstractContextManager[None]:
     """Show a run while it goes on, in the way that suits who looks at it."""
-    return _drawn(console, view) if console.is_terminal else _logged(console, view)
+    return _drawn(console, view) if console.is_interactive else _logged(console, view)
 
 
 def sparkline(values: list[float], length: int) -> str:
@@ -138,14 +139,16 @@ def _drawn(console: Console, view: View) -> Iterator[None]:
 
 @contextmanager
 def _logged(console: Console, view: View) -> Iterator[None]:
-    """Print a line when there is something new, but not all the time."""
-    last_round, last_time = view.course.round, time.monotonic()
+    """Print a line when there is something new, at first every few seconds and later every minute."""
+    last_round, pause = view.course.round, FIRST_LINE_SECONDS
+    next_line = time.monotonic() + pause
 
     def print_now_and_then() -> None:
-        nonlocal last_round, last_time
-        if view.course.round > last_round and time.monotonic() - last_time >= SECONDS_BETWEEN_LINES:
-            last_round, last_time = view.course.round, time.monotonic()
+        nonlocal last_round, pause, next_line
+        if view.course.round > last_round and time.monotonic() >= next_line:
             console.print(view.line(), markup=False, highlight=False, soft_wrap=True)
+            last_round, pause = view.course.round, min(2 * pause, LONGEST_PAUSE_SECONDS)
+            next_line = time.monotonic() + pause
 
     with every_second(print_now_and_then):
         yield
