@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # as for the installed program: a file where we are started may bear a library's name
+
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -13,7 +17,7 @@ from client.link import ways_to_server
 from client.part import parts_of
 from common.program.start import run_program, version_option
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 keys_app = typer.Typer(no_args_is_help=True, help="This client's own key, which never leaves this machine.")
 app.add_typer(keys_app, name="keys")
 

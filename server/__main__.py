@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # as for the installed program: a file where we are started may bear a library's name
+
 import signal
 from functools import partial
 from typing import Annotated
@@ -20,7 +25,7 @@ from server.commands.simulate import simulate
 from server.commands.tune import tune
 from server.deploy.guard import Guard
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 
 
 @app.callback()

@@ -249,6 +249,15 @@ def test_who_asks_or_errs_does_not_wait_for_torch(name: str, arguments: list[str
     assert not imported_packages(finished.stdout) & SLOW_TO_IMPORT
 
 
+@pytest.mark.parametrize("name", ["server", "client"])
+def test_a_file_where_the_program_is_started_is_not_taken_for_a_library(name: str, tmp_path: Path) -> None:
+    (tmp_path / "typer.py").write_text("raise SystemExit('a file of the user was run')")
+    command = [sys.executable, "-m", name, "--version"]
+    finished = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert finished.stdout.startswith(f"proxskip-{name} ")
+
+
 class _SeenError(Exception):
     """A command is about to be watched over."""
 

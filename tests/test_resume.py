@@ -138,12 +138,22 @@ def test_an_entry_comes_back(tmp_path: Path) -> None:
     ledger = Ledger(members=members, averages={3: old, 5: new})
     ledger = replace(ledger, off_centre=True, recentrings=2, shift=old + 1, awaiting=frozenset({"b"}))
     rounded_off = Remainder.of(torch.tensor([1e-9, -2e-9]))
-    checkpoint = Checkpoint(round=5, state=ServerState(model=new), ledger=ledger, bits_up=1.5, rounded_off=rounded_off)
+    put_out = {"c": "sent a change of the model of norm inf"}
+    checkpoint = Checkpoint(
+        round=5,
+        state=ServerState(model=new),
+        ledger=ledger,
+        identities={"a": "0a", "b": "0b"},
+        put_out=put_out,
+        bits_up=1.5,
+        rounded_off=rounded_off,
+    )
     journal.write(JournalEntry(run="r", checkpoint=checkpoint, record=None))
     back = journal.read()
     assert back is not None
     assert back.run == "r"
     assert (back.checkpoint.round, back.checkpoint.bits_up) == (5, 1.5)
+    assert (back.checkpoint.identities, back.checkpoint.put_out) == ({"a": "0a", "b": "0b"}, put_out)
     assert back.checkpoint.state.model.equal(new)
     assert back.checkpoint.rounded_off is not None
     assert back.checkpoint.rounded_off.tensor().equal(rounded_off.tensor())

@@ -90,6 +90,7 @@ class Checkpoint:
     state: ServerState
     ledger: Ledger = field(default_factory=Ledger)
     identities: Mapping[str, str] = field(default_factory=dict)  # of the members: what tells each from a namesake
+    put_out: Mapping[str, str] = field(default_factory=dict)  # who may not take part any more, and why
     bits_up: float = 0.0
     rounded_off: Remainder | None = None  # from the means so far, where control variates are closed with these
 

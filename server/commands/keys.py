@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import typer
@@ -61,9 +62,15 @@ def sign(requests: options.Requests, keys: options.InKeys = KEYS) -> None:
 
 
 @app.command("list")
-def list_command(keys: options.InKeys = KEYS) -> None:
+def list_command(keys: options.InKeys = KEYS, as_json: options.Json = False) -> None:
     """List the clients that may join, and those that no longer may."""
     opened = Keys.open(keys)
+    if as_json:
+        may_join = [{"name": name, "fingerprint": fingerprint(key)} for name, key in opened.clients().items()]
+        no_longer = [{"name": name, "fingerprint": fingerprint(key)} for name, key in opened.revoked()]
+        listed = {"server": opened.address, "clients": may_join, "revoked": no_longer}
+        typer.echo(json.dumps(listed, indent=2))
+        return
     typer.echo(f"server: {opened.address}")
     typer.echo(f"clients: {', '.join(opened.clients()) or 'none'}")
     typer.echo(f"revoked: {', '.join(name for name, _ in opened.revoked()) or 'none'}")

@@ -11,12 +11,34 @@ from typing import Annotated, Any
 import typer
 
 from common.errors import UserError
+from common.experiment.plugins import available
+from common.experiment.shipped import shipped_experiments
 from common.learning.data import ENVIRONMENT_VARIABLE
+from server.research.studies import names_of
 from strategies.flower.terms import Terms
 
-ExperimentName = Annotated[str, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file")]
+
+def _algorithms() -> list[str]:
+    return available("strategies")
+
+
+def _studies() -> list[str]:
+    return [*names_of(), "all"]
+
+
+ExperimentName = Annotated[
+    str,
+    typer.Argument(
+        metavar="EXPERIMENT", help="a shipped experiment or a YAML file", autocompletion=shipped_experiments
+    ),
+]
 ExperimentOrResume = Annotated[
-    str | None, typer.Argument(metavar="EXPERIMENT", help="a shipped experiment or a YAML file; not with --resume")
+    str | None,
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="a shipped experiment or a YAML file; not with --resume",
+        autocompletion=shipped_experiments,
+    ),
 ]
 Settings = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="override a key, such as algorithm.density=0.1")
@@ -73,6 +95,7 @@ AuditEvery = Annotated[
 ]
 RunPaths = Annotated[list[Path], typer.Argument(metavar="RUN_DIR...", help="folders of finished runs")]
 Figure = Annotated[Path, typer.Option(metavar="FILE", help="where the figure goes")]
+Json = Annotated[bool, typer.Option("--json", help="one JSON document in place of what people read")]
 LearningRates = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where step sizes are drawn")]
 Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where mean numbers of local steps are")]
 PeriodsTried = Annotated[
@@ -85,8 +108,13 @@ ReachFirst = Annotated[
     typer.Option(metavar="VALUE", help="take the fewest bits to the highest of these scores, not the best score"),
 ]
 SearchSeed = Annotated[int, typer.Option("--search-seed", min=0, help="what the points are drawn with")]
-Algorithms = Annotated[list[str] | None, typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named")]
-StudyName = Annotated[str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all")]
+Algorithms = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[ALGORITHM]...", help="all, if none is named", autocompletion=_algorithms),
+]
+StudyName = Annotated[
+    str, typer.Argument(metavar="NAME", help="a study of the paper's results, or all", autocompletion=_studies)
+]
 AnyCode = Annotated[
     bool, typer.Option("--any-code", help="take runs as they are that another version of the code has made")
 ]

@@ -25,7 +25,7 @@ from common.storage.durable import read_durable, write_durably
 from common.vectors.remainder import Remainder
 
 FILE = "journal.safetensors"
-FORMAT = 2
+FORMAT = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,7 @@ class Journal:
             "round": checkpoint.round,
             "members": {name: asdict(history) for name, history in ledger.members.items()},
             "identities": dict(checkpoint.identities),
+            "put_out": dict(checkpoint.put_out),
             "averages": list(ledger.averages),
             "off_centre": ledger.off_centre,
             "recentrings": ledger.recentrings,
@@ -85,8 +86,8 @@ class Journal:
             known = json.loads(metadata["journal"])
             if known.get("format") != FORMAT:
                 raise UserError(
-                    f"{self.path} was written by another version, which knows nothing of the history of control "
-                    "variates: go on with that version, or begin a new run"
+                    f"{self.path} was written by another version, which keeps other things in it: "
+                    "go on with that version, or begin a new run"
                 )
             if known["experiment"] != self._digest:
                 raise UserError(f"{self.path} is of another experiment than the experiment.yaml beside it")
@@ -96,6 +97,7 @@ class Journal:
                 state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
                 ledger=_ledger(known, tensors),
                 identities=known["identities"],
+                put_out=known["put_out"],
                 bits_up=known["bits_up"],
                 rounded_off=Remainder.of(tensors["rounded_off"]) if "rounded_off" in tensors else None,
             )

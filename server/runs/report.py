@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
@@ -16,27 +17,57 @@ Records = Sequence[RoundRecord]
 COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Cost:
+    """What a client had uploaded when the metric first reached a level."""
+
+    level: float
+    upload_bits: float | None  # None: it never did
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunInComparison:
+    """What a run reached, and what a client uploaded for it."""
+
+    name: str
+    final: float
+    best: float
+    upload_bits: float
+    to_reach: list[Cost]
+
+
+def compared(
+    runs: Mapping[str, Records], metric: str, levels: Sequence[float] = (), *, as_sent: bool
+) -> list[RunInComparison]:
+    """Put runs side by side; without levels, the one is taken that all of them reached."""
+    curves = {name: curve(records, metric, as_sent=as_sent) for name, records in runs.items()}
+    scores = {name: [score for _, score in points] for name, points in curves.items()}
+    levels = levels or [min(max(values) for values in scores.values())]
+    return [
+        RunInComparison(
+            name=name,
+            final=scores[name][-1],
+            best=max(scores[name]),
+            upload_bits=points[-1][0],
+            to_reach=[Cost(level=level, upload_bits=bits_to_reach(points, level)) for level in levels],
+        )
+        for name, points in curves.items()
+    ]
+
+
 def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[float] = (), *, as_sent: bool) -> Table:
     """Return one row an algorithm: what it reached, what it uploaded, and what it had uploaded when it reached a level.
 
     Without levels, the one is taken that all algorithms reached.
     """
-    curves = {name: curve(records, metric, as_sent=as_sent) for name, records in runs.items()}
-    scores = {name: [score for _, score in points] for name, points in curves.items()}
-    levels = levels or [min(max(values) for values in scores.values())]
+    rows = compared(runs, metric, levels, as_sent=as_sent)
     what = "as sent" if as_sent else "32 bit a nonzero value"
     table = Table(title=f"{metric} and upload of one client, Mbit ({what})")
-    for column in ("algorithm", "final", "best", "upload", *(f"to {level:.4g}" for level in levels)):
+    for column in ("algorithm", "final", "best", "upload", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
         table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
-    for name, points in curves.items():
-        costs = [bits_to_reach(points, level) for level in levels]
-        table.add_row(
-            name,
-            f"{scores[name][-1]:.4f}",
-            f"{max(scores[name]):.4f}",
-            f"{points[-1][0] / 1e6:.3f}",
-            *("-" if bits is None else f"{bits / 1e6:.3f}" for bits in costs),
-        )
+    for row in rows:
+        costs = ("-" if cost.upload_bits is None else f"{cost.upload_bits / 1e6:.3f}" for cost in row.to_reach)
+        table.add_row(row.name, f"{row.final:.4f}", f"{row.best:.4f}", f"{row.upload_bits / 1e6:.3f}", *costs)
     return table
 
 

@@ -56,9 +56,9 @@ class Membership:
     """The members, by name: here or away, counted on or given up."""
 
     def __init__(self, experiment: Experiment, terms: Terms, start: Checkpoint, say: Say) -> None:
-        self.roster = Roster(experiment.clients, say, start.identities)
+        self.roster = Roster(experiment.clients, say, start.identities, start.put_out)
         self.ledger = start.ledger
-        self.given_up: dict[str, str] = {}  # name: why
+        self.given_up = {name: _out(why) for name, why in start.put_out.items()}  # name: why
         self._algorithm = experiment.algorithm
         self._clients = experiment.clients
         self._minimum = terms.minimum_clients or experiment.clients
@@ -115,7 +115,7 @@ class Membership:
     def put_out(self, name: str, why: str, grid: Grid) -> None:
         """Give up a client that did what no honest one does, with its control variate, and ask it no more."""
         self.ledger = self.ledger.without(name)
-        self.given_up[name] = f"it {why}, and was put out"
+        self.given_up[name] = _out(why)
         self.roster.exclude(name, why, grid)
 
     def left_out(self, names: Collection[str], grid: Grid) -> None:
@@ -216,3 +216,7 @@ class Membership:
             else:
                 self._say(Event(f"{name}: {short(reply.error.reason)}", kind="no answer", client=name))
         occasion.meter.close(occasion.purpose, questions, occasion.grid)
+
+
+def _out(why: str) -> str:
+    return f"it {why}, and was put out"

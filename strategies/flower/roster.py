@@ -29,7 +29,13 @@ def short(text: str | None) -> str:
 class Roster:
     """Who takes part: clients by name, and the nodes behind which they are now."""
 
-    def __init__(self, most_clients: int, say: Say, identities: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        most_clients: int,
+        say: Say,
+        identities: Mapping[str, str] | None = None,
+        put_out: Mapping[str, str] | None = None,
+    ) -> None:
         self.nodes: dict[str, int] = {}
         self.identities = dict(identities or {})  # name -> what tells the client from another that was given its name
         self._awaited = set(self.identities)  # who was there before the server was started again, and has not come yet
@@ -39,7 +45,7 @@ class Roster:
         self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
         self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
-        self.put_out: dict[str, str] = {}  # name -> why it may not take part as long as this process lasts
+        self.put_out = dict(put_out or {})  # name -> why it may not take part in this run any more
         self._next_look = 0.0
 
     def update(self, grid: Grid) -> None:

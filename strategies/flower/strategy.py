@@ -104,7 +104,13 @@ class AlgorithmStrategy(Strategy):
     @property
     def checkpoint(self) -> Checkpoint:
         """Return what it takes to go on after the last round."""
-        return replace(self._downlink.now, ledger=self.members.ledger, identities=self.members.identities)
+        members = self.members
+        return replace(
+            self._downlink.now,
+            ledger=members.ledger,
+            identities=members.identities,
+            put_out=dict(members.roster.put_out),
+        )
 
     @property
     def initial_arrays(self) -> ArrayRecord:

@@ -13,6 +13,7 @@ from client.round import Participant
 from common.codec.payload import decode_upload, encode_upload
 from common.experiment.experiment import Experiment
 from common.messages.messages import Order, Report, Run
+from common.rounds.ledger import Checkpoint
 from common.rounds.state import Upload
 from common.storage.spool import Spool
 from strategies.flower.terms import Terms
@@ -87,6 +88,7 @@ def federation(
     liars: Collection[int],
     kind: type[Participant],
     terms: Terms | None = None,
+    resume_from: Checkpoint | None = None,
 ) -> Witness:
     """Run an experiment of which some clients are of another kind."""
     run = Run(experiment=experiment, name="hostile")
@@ -94,4 +96,4 @@ def federation(
         index + 1: LoopbackClient(index, state, run, kind=kind if index in liars else Participant)
         for index in range(experiment.clients)
     }
-    return Witness(experiment, terms).run(LoopbackGrid(clients, lambda _: Fate.ANSWERED))
+    return Witness(experiment, terms, resume_from=resume_from).run(LoopbackGrid(clients, lambda _: Fate.ANSWERED))

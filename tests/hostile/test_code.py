@@ -18,7 +18,6 @@ from tests.harness.hostile_server import HostileServer, has_answered, saying, se
 from tests.harness.processes import client_process, wait_until
 from tests.hostile.test_reading import context_of, introduction, reason_of
 
-PROGRAM = ("-P", "-m", "client")  # as the installed program: the folder of its start is not on its path
 MODULE = """
 import pathlib, sys
 pathlib.Path("was-here").touch()
@@ -44,7 +43,7 @@ def test_what_nobody_allowed_is_not_imported(text: str, tmp_path: Path) -> None:
     (tmp_path / "deploy.py").write_text(MODULE.format(does="raise SystemExit"))
     server, log = HostileServer(saying(welcome(text), task(99))), tmp_path / "log"
     arguments = ("--insecure", "--partition", "0/2", "--allow-task", "deploy:Other")
-    with serving(server) as address, client_process(address, *arguments, log=log, program=PROGRAM, cwd=tmp_path):
+    with serving(server) as address, client_process(address, *arguments, log=log, cwd=tmp_path):
         wait_until(has_answered(server))
     assert "'deploy:Task' is not allowed by this client's owner (--allow-" in server.answers[0].failure.reason
     assert not (tmp_path / "was-here").exists()
@@ -69,7 +68,7 @@ def test_what_is_allowed_by_name_is_imported_and_cannot_end_the_client(tmp_path:
     arguments = ("--insecure", "--partition", "0/2", "--allow-task", "deploy:Task", "--allow-task", "leaving:Task")
     with (
         serving(server) as address,
-        client_process(address, *arguments, log=log, program=PROGRAM, cwd=tmp_path) as process,
+        client_process(address, *arguments, log=log, cwd=tmp_path) as process,
     ):
         wait_until(lambda: len(server.answers) == 2)
         assert process.poll() is None

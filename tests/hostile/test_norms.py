@@ -106,7 +106,7 @@ def test_a_client_that_is_refused_each_time_ends_no_run(tmp_path: Path) -> None:
     assert max(run.audits) < 1e-5
 
 
-def test_who_is_put_out_may_not_come_again(tmp_path: Path) -> None:
+def test_who_is_put_out_may_not_come_again_also_when_the_server_is_started_again(tmp_path: Path) -> None:
     heard: list[str] = []
 
     class Notified(liar(scaled(1e30))):  # type: ignore[misc] # a class that a function has made
@@ -114,8 +114,11 @@ def test_who_is_put_out_may_not_come_again(tmp_path: Path) -> None:
             heard.append(f"round {order.plan.round}")
             return super().train(order)
 
-    federation(experiment_of(), tmp_path, [LIAR], Notified)
+    begun = federation(experiment_of(rounds=3), tmp_path, [LIAR], Notified)
+    resumed = federation(experiment_of(rounds=6), tmp_path, [LIAR], Notified, resume_from=begun.journal)
     assert heard == ["round 1"]
+    assert resumed.counted == [CLIENTS - 1] * 3
+    assert [record.missing_names for record in resumed.records] == [["client-1"]] * 3
 
 
 def test_a_client_that_forgets_all_the_time_is_put_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
