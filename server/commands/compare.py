@@ -39,7 +39,7 @@ def compare(
     from common.learning.data import DataFolder
     from common.program.device import choose_device
     from common.rounds.algorithm import Algorithm
-    from server.runs.report import all_encoded, comparison_table, curve, draw_comparison, require_figures
+    from server.runs.report import all_encoded, compared, comparison, curve, draw_comparison, require_figures
     from server.simulation.simulation import Simulation
 
     require_figures()
@@ -61,7 +61,9 @@ def compare(
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
     as_sent = all_encoded(runs) and not paper_bits
-    terminal.print(comparison_table(runs, problem.metric, reach or [], as_sent=as_sent))
+    densities = {name: chosen[name].algorithm.density for name in runs}
+    rows = compared(runs, problem.metric, reach or [], densities=densities, as_sent=as_sent)
+    terminal.print(comparison(rows, problem.metric, as_sent=as_sent))
     figure, title = parent / "comparison.png", f"{problem.data_name}, {problem.clients} clients"
     draw_comparison(runs, problem.metric, as_sent=as_sent, title=title, path=figure)
     terminal.say(f"figure: {figure}\nresults: {parent}")

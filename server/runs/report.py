@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from common.errors import UserError
 from common.rounds.records import RoundRecord
 
 Records = Sequence[RoundRecord]
+MOST_NAMES = 4  # in a sentence
 COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
 
 
@@ -30,6 +34,7 @@ class RunInComparison:
     """What a run reached, and what a client uploaded for it."""
 
     name: str
+    density: float  # of its model
     final: float
     best: float
     upload_bits: float
@@ -37,7 +42,12 @@ class RunInComparison:
 
 
 def compared(
-    runs: Mapping[str, Records], metric: str, levels: Sequence[float] = (), *, as_sent: bool
+    runs: Mapping[str, Records],
+    metric: str,
+    levels: Sequence[float] = (),
+    *,
+    densities: Mapping[str, float],
+    as_sent: bool,
 ) -> list[RunInComparison]:
     """Put runs side by side; without levels, the one is taken that all of them reached."""
     curves = {name: curve(records, metric, as_sent=as_sent) for name, records in runs.items()}
@@ -46,6 +56,7 @@ def compared(
     return [
         RunInComparison(
             name=name,
+            density=densities[name],
             final=scores[name][-1],
             best=max(scores[name]),
             upload_bits=points[-1][0],
@@ -55,20 +66,68 @@ def compared(
     ]
 
 
-def comparison_table(runs: Mapping[str, Records], metric: str, levels: Sequence[float] = (), *, as_sent: bool) -> Table:
-    """Return one row an algorithm: what it reached, what it uploaded, and what it had uploaded when it reached a level.
+def comparison(rows: Sequence[RunInComparison], metric: str, *, as_sent: bool) -> Group:
+    """Return a comparison as a table under its title, and what it says."""
+    unit = "kB, as encoded" if as_sent else "Mbit, 32 bits per nonzero value"
+    title = f"{metric}, and uploads per client ({unit})"
+    sentences = comparison_sentences(rows, as_sent=as_sent)
+    return Group(*map(Text, ["", title]), _comparison_table(rows, as_sent=as_sent), *map(Text, sentences))
 
-    Without levels, the one is taken that all algorithms reached.
-    """
-    rows = compared(runs, metric, levels, as_sent=as_sent)
-    what = "as sent" if as_sent else "32 bit a nonzero value"
-    table = Table(title=f"{metric} and upload of one client, Mbit ({what})")
-    for column in ("algorithm", "final", "best", "upload", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
-        table.add_column(column, justify="left" if column == "algorithm" else "right", no_wrap=True)
+
+def _comparison_table(rows: Sequence[RunInComparison], *, as_sent: bool) -> Table:
+    """Return one row per run: what it keeps and reached, what a client uploaded in all and to reach each level."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")  # all of a long name, and no number is cut
+    for column in ("kept", "final", "best", "uploads", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        costs = ("-" if cost.upload_bits is None else f"{cost.upload_bits / 1e6:.3f}" for cost in row.to_reach)
-        table.add_row(row.name, f"{row.final:.4f}", f"{row.best:.4f}", f"{row.upload_bits / 1e6:.3f}", *costs)
+        uploads = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
+        amounts = ("-" if bits is None else _number(bits, as_sent=as_sent) for bits in uploads)
+        table.add_row(row.name, f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *amounts)
     return table
+
+
+def comparison_sentences(rows: Sequence[RunInComparison], *, as_sent: bool) -> list[str]:
+    """Return what the table says: who needs the least for each level, and what a dense model came to."""
+    levels = range(len(rows[0].to_reach))
+    return [*(_who_needs_least(rows, place, as_sent=as_sent) for place in levels), *_dense_beside_sparse(rows)]
+
+
+def _who_needs_least(rows: Sequence[RunInComparison], place: int, *, as_sent: bool) -> str:
+    level = f"{rows[0].to_reach[place].level:.4g}"
+    reached = [(cost, row.name) for row in rows if (cost := row.to_reach[place].upload_bits) is not None]
+    if not reached:
+        return f"No run reaches {level}."
+    unit = "kB" if as_sent else "Mbit"
+    (least, first), *others = [(_number(bits, as_sent=as_sent), name) for bits, name in sorted(reached)]
+    beside = _listed([f"{name} {amount}" for amount, name in others])
+    never = _listed([row.name for row in rows if row.to_reach[place].upload_bits is None])
+    parts = [f"{first} uploads the least: {least} {unit} per client", beside, never and f"not reached by {never}"]
+    return f"To reach {level}, {'; '.join(part for part in parts if part)}."
+
+
+def _dense_beside_sparse(rows: Sequence[RunInComparison]) -> list[str]:
+    """Say what a dense model and a sparse one came to, where there are both: they are not the same kind of result."""
+    ranked = sorted(rows, key=lambda row: -row.final)
+    dense = next((row for row in ranked if row.density == 1), None)
+    sparse = next((row for row in ranked if row.density < 1), None)
+    if dense is None or sparse is None:
+        return []
+    kept = f"{100 * sparse.density:.3g} %"
+    return [
+        f"{dense.name} keeps all weights and ends at {dense.final:.4f}; "
+        f"{sparse.name} keeps {kept} and ends at {sparse.final:.4f}."
+    ]
+
+
+def _number(bits: float, *, as_sent: bool) -> str:
+    return f"{bits / 8e3:.1f}" if as_sent else f"{bits / 1e6:.3f}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names of a list that may be long."""
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
 
 
 def common_metric(runs: Mapping[str, Records]) -> str:
@@ -104,21 +163,22 @@ def require_figures() -> None:
 
 
 def draw_comparison(runs: Mapping[str, Records], metric: str, *, as_sent: bool, title: str, path: Path) -> None:
-    """Draw the metric against uploaded bits, on a logarithmic scale as in the paper."""
+    """Draw the metric against what a client has uploaded, on a logarithmic scale as in the paper."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     for position, (name, records) in enumerate(runs.items()):
         bits, scores = zip(*curve(records, metric, as_sent=as_sent), strict=True)
+        amounts = [one / (8e3 if as_sent else 1e6) for one in bits]
         ours = name.startswith(("sparse_proxskip", "hybrid"))
         color = COLORS[position % len(COLORS)]
-        axes.plot(bits, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4, label=name)
+        axes.plot(amounts, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4, label=name)
     best = max(score for records in runs.values() for _, score in curve(records, metric))
     if best > 0:  # methods that fail may leave the picture, but not squeeze it
         axes.set_ylim(0, 1.05 * best)
-    what = "as sent" if as_sent else "32 a nonzero value"
-    axes.set(xscale="log", xlabel=f"uploaded bits a client ({what})", ylabel=metric, title=title)
+    unit = "kB (as encoded)" if as_sent else "Mbit (32 bits per nonzero value)"
+    axes.set(xscale="log", xlabel=f"uploaded per client, {unit}", ylabel=metric, title=title)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
