@@ -8,7 +8,7 @@ FUZZ_SECONDS ?= 60
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
 PROTOC = $(BIN)/python -m grpc_tools.protoc --proto_path=. --python_out=$(1) --pyi_out=$(1) common/messages/messages.proto
 
-.PHONY: install demo test test-slow docker-test check messages bench fuzz format clean
+.PHONY: install demo test test-slow docker-test check messages reference bench fuzz format clean
 
 install: $(READY)  ## the programs, in .venv/bin
 
@@ -60,6 +60,9 @@ check: $(READY)  ## style, types, who imports whom, the messages, the container 
 
 messages: $(READY)  ## the code of messages.proto
 	$(call PROTOC,.)
+
+reference: $(READY)  ## docs/reference/cli.md, from the programs
+	$(BIN)/python -m tests.harness.cli_reference > docs/reference/cli.md
 
 bench: $(READY)  ## ratios that do not depend on the machine
 	$(BIN)/python -m bench
