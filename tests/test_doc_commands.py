@@ -8,8 +8,12 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
 import shutil
 import subprocess
+import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import click
@@ -17,6 +21,8 @@ import pytest
 from typer.main import get_command
 
 from common.experiment.shipped import shipped_path
+from server.deploy.local_clients import leaving
+from server.runs.run_folder import RunFolder
 from tests.harness.cli_reference import PROGRAMS
 from tests.harness.pages import (
     FENCE,
@@ -28,11 +34,12 @@ from tests.harness.pages import (
     inline_commands_of,
     rows_of,
 )
+from tests.harness.processes import free_port
 
 QUICK = ("list", "simulate", "compare", "report", "keys init", "keys add", "keys sign", "keys list", "keys request")
 SLOW = ("local",)
 ALSO_RUN = ("grep",)
-SHORT = {kind: ("--set", "rounds=2") for kind in ("simulate", "compare", "local")}  # a test has seen enough then
+SHORT = dict.fromkeys(("simulate", "compare", "local"), ("--set", "rounds=2"))  # a test has seen enough then
 
 
 def name_of(page: Path) -> str:
@@ -163,6 +170,30 @@ def test_what_a_reader_types_in_works(page: Path) -> None:
 @pytest.mark.usefixtures("desk")
 def test_what_a_reader_types_in_works_with_processes(page: Path) -> None:
     run_all(page, SLOW)
+
+
+@pytest.mark.slow
+def test_three_machines_of_the_page_on_deployment_make_a_federation(tmp_path: Path) -> None:
+    """docs/deploy.md, its first page, with this machine's address in place of theirs."""
+    commands = [one for one in commands_of(REPOSITORY / "docs/deploy.md") if program_of(one)]
+    init, add, run, *joins = (one.text.replace("192.168.0.10", "127.0.0.1") for one in commands[:6])
+    at_once = partial(subprocess.run, cwd=tmp_path, check=True, timeout=60)
+    at_once(as_module(f"{init} --port {free_port()}"))
+    at_once(as_module(add))
+    for bundle in (tmp_path / "keys/bundles").iterdir():
+        bundle.rename(tmp_path / bundle.name)
+    with ExitStack() as stack:
+        for join in joins:
+            process = subprocess.Popen(as_module(join), cwd=tmp_path)
+            stack.enter_context(leaving(process, 20))
+        at_once(as_module(f"{run} --set rounds=3"))
+    assert RunFolder(tmp_path / "runs/digits").rounds()[-1].clients_counted == 3
+
+
+def as_module(command: str) -> list[str]:
+    """Return a command with the program of this checkout, wherever it is installed."""
+    program, *arguments = shlex.split(command)
+    return [sys.executable, "-m", program.removeprefix("proxskip-"), *arguments]
 
 
 def test_every_claim_has_a_number_and_a_command() -> None:
