@@ -179,6 +179,7 @@ def draw_comparison(runs: Mapping[str, Records], metric: str, *, as_sent: bool, 
         axes.set_ylim(0, 1.05 * best)
     unit = "kB (as encoded)" if as_sent else "Mbit (32 bits per nonzero value)"
     axes.set(xscale="log", xlabel=f"uploaded per client, {unit}", ylabel=metric, title=title)
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize="small")
     figure.savefig(path, dpi=150)
