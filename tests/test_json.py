@@ -57,6 +57,7 @@ def test_report_has_the_numbers_of_the_table_and_draws_nothing(tmp_path: Path) -
         reached = next(bits for bits, score in points[name] if score >= level)
         assert row == {
             "name": name,
+            "density": {"sparse": 0.1, "dense": 1.0}[name],
             "final": points[name][-1][1],
             "best": max(score for _, score in points[name]),
             "upload_bits": points[name][-1][0],

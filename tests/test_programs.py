@@ -144,7 +144,7 @@ def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path, capsys: pytest
     said = capsys.readouterr().out
     assert (output / "comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "to 0.99" in said
-    assert "(as sent)" in said
+    assert "(kB, as encoded)" in said
     for name in NAMES:
         assert len((output / name / "rounds.jsonl").read_text().splitlines()) == 4
         assert yaml.safe_load((output / name / "experiment.yaml").read_text())["algorithm"]["name"] == name
@@ -158,7 +158,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path, caps
     run_here("compare", "digits", *algorithms, *settings, "--paper-bits", "--output", str(output))
     said = capsys.readouterr().out
     assert "no longer finite" in said
-    assert "(32 bit" in said
+    assert "(Mbit, 32 bits" in said
     assert (output / "comparison.png").exists()
 
 
@@ -185,16 +185,21 @@ def test_a_report_counts_what_was_sent_or_what_the_paper_counts(
     sent_bits = sum(4.0 * float(str(record["payload_bytes_up"])) for record in records)  # of each of the two
     capsys.readouterr()
     for options, mark, upload in (
-        ([], "(as", sent_bits),
-        (["--paper-bits"], "(32 bit", float(str(records[-1]["paper_bits_up"]))),
+        ([], "(kB, as encoded)", f"{sent_bits / 8e3:.1f}"),
+        (["--paper-bits"], "(Mbit, 32 bits", f"{float(str(records[-1]['paper_bits_up'])) / 1e6:.3f}"),
     ):
         figure = tmp_path / "figure.png"
         run_here("report", str(tmp_path / "sparse"), str(tmp_path / "dense"), "--output", str(figure), *options)
         said = capsys.readouterr().out
         assert mark in said
-        sparse_row, dense_row = (next(line for line in said.splitlines() if f" {name} " in line) for name in RUNS)
-        assert f"{upload / 1e6:.3f}" in sparse_row
+        sparse_row, dense_row = (
+            next(line for line in said.splitlines() if line.startswith(f"{name} ")) for name in RUNS
+        )
+        assert sparse_row.split()[1] == "0.1"
+        assert upload in sparse_row.split()
+        assert dense_row.split()[1] == "1"
         assert f"{dense[-1]['metrics']['test_accuracy']:.4f}" in dense_row  # type: ignore[index]
+        assert "dense keeps all weights and ends at" in said
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()
 

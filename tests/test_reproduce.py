@@ -119,8 +119,8 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     end, cost, course = ((folder / name / "table.md").read_text() for name in ("end", "cost", "course"))
     assert "| sparse_proxskip | " in end
     assert " ± " in end
-    assert " | 86.7 | " in end
-    assert "not reached | not reached |" in cost
+    assert " (86.7) |" in end
+    assert " | not reached (not reached) |" in cost
     assert "Data: MNIST by writer. `proxskip-server reproduce course --quick" in course
     cells = json.loads((folder / "course" / "table.json").read_text())["cells"]
     sums = {cell["method"]: cell["mean"] for cell in cells if cell["column"] == "sum"}
@@ -236,12 +236,21 @@ def test_a_mean_has_the_standard_error_of_its_seeds() -> None:
 def test_cells_say_how_sure_they_are() -> None:
     assert Cell([1.0, 2.0, 3.0], 3).text(2) == "2.00 ± 0.58"
     assert Cell([1.0], 1).text(1) == "1.0"
-    assert Cell([1.0], 2).text(1) == "1.0 (1 of 2)"
-    assert Cell([], 2).text(1) == "not reached"
-    table = Table(
-        [TableColumn("a", 1), TableColumn("b", 0, in_paper=False)], {"m": [Cell([1.5], 1, 2.5), Cell([7], 1)]}
+    assert Cell([1.0], 2).text(1) == "1.0 in 1 of 2 runs"
+    assert Cell([1.0], 1, 0.25).text(1) == "1.0 (0.25)"
+    assert Cell([], 2, NEVER).text(1) == "not reached (not reached)"
+
+
+def test_each_metric_has_a_table_of_its_own() -> None:
+    columns = [TableColumn("80 %", 1, "score"), TableColumn("90 %", 1, "score"), TableColumn("80 %", 0, "sent, kB")]
+    table = Table(columns, {"m": [Cell([1.5], 1, 2.5), Cell([1.0], 1), Cell([7], 1)]})
+    assert table.markdown() == (
+        "**score**, the paper's in brackets\n\n"
+        "| method | 80 % | 90 % |\n| --- | ---: | ---: |\n| m | 1.5 (2.5) | 1.0 |\n\n"
+        "**sent, kB**\n\n"
+        "| method | 80 % |\n| --- | ---: |\n| m | 7 |\n"
     )
-    assert table.markdown() == "| method | a | paper | b |\n| --- | ---: | ---: | ---: |\n| m | 1.5 | 2.5 | 7 |\n"
+    assert [record["column"] for record in table.records()] == ["score, 80 %", "score, 90 %", "sent, kB, 80 %"]
 
 
 def test_a_curve_that_diverged_has_no_end_but_may_have_reached_a_level() -> None:

@@ -26,6 +26,7 @@ from common.learning.networks import ResNet18
 from common.learning.objectives.network import NetworkObjective
 from common.learning.task import OwnDataTask, Problem, Task
 from common.learning.vision import torchvision
+from common.rounds.state import ServerState
 from common.tasks import cifar10, digits
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
 from common.tasks.cifar10 import Cifar10, read_torchvision_folder
@@ -168,6 +169,19 @@ def test_the_digits_are_those_of_scikit_learn() -> None:
     ours, theirs = digits.read_images(), load_digits()
     assert np.array_equal(ours.features, (theirs.data / 16).astype(np.float32))
     assert np.array_equal(ours.labels, theirs.target)
+
+
+def test_digits_can_be_held_out_to_tune_with_and_the_test_set_stays_as_it_is(tmp_path: Path) -> None:
+    folder, device = DataFolder(tmp_path, may_download=False), torch.device("cpu")
+    plain, tuned = (
+        Digits(validation_fraction=share).load(folder, clients=4, seed=0, device=device) for share in (0.0, 0.25)
+    )
+    state = ServerState(model=torch.randn(650, generator=torch.Generator().manual_seed(0)))
+    without, with_validation = plain.evaluate(state), tuned.evaluate(state)
+    assert with_validation.keys() - without.keys() == {"validation_accuracy"}
+    assert with_validation["test_accuracy"] == without["test_accuracy"]
+    losses = [float(problem.objective([0]).loss(state.model, None)) for problem in (plain, tuned)]
+    assert losses[0] != losses[1]  # fewer are left to train on
 
 
 @pytest.mark.parametrize("name", ["blogfeedback", "femnist", "digits"])

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from server.runs.report import PAPER, SENT, VALUES, apart, compared, comparison_table, count_for
+from server.runs.figure import apart
+from server.runs.report import PAPER, SENT, VALUES, compared, count_for
 from server.runs.run_folder import RunFolder
 from server.watch.report import page_with, write_report
 from tests.harness.processes import proxskip_server
@@ -106,7 +107,7 @@ def test_report_puts_runs_side_by_side_in_a_table_and_a_page_or_a_figure(tmp_pat
     simulated_run(tmp_path / "dense", "algorithm.name=fedavg")
     as_page = proxskip_server("report", "sparse", "dense", "--output", "both.html", cwd=tmp_path)
     assert as_page.returncode == 0, as_page.stderr
-    assert "kB that a client has uploaded (as sent)" in " ".join(as_page.stdout.split())
+    assert "uploads per client (kB, as sent)" in " ".join(as_page.stdout.split())
     assert Page((tmp_path / "both.html").read_text()).embedded["compare"]
     as_figure = proxskip_server("report", "sparse", "dense", cwd=tmp_path)
     assert as_figure.stdout.endswith("figure: comparison.png\n")
@@ -123,9 +124,9 @@ def test_two_counts_of_bytes_are_never_mixed(tmp_path: Path) -> None:
     both = {"sent": sent, "values": not_encoded}
     assert count_for(both, paper_bits=False) == VALUES
     assert count_for(both, paper_bits=True) == PAPER
-    for count, expected in ((VALUES, 6 * 65 * 4 / 1000), (PAPER, 6 * 65 * 32 / 1e6)):
-        table = comparison_table(compared(both, "test_accuracy", count), "test_accuracy", count)
-        assert list(table.columns[3].cells) == [f"{expected:.3f}"] * 2
+    for count, expected in ((VALUES, f"{6 * 65 * 4 / 1000:.1f}"), (PAPER, f"{6 * 65 * 32 / 1e6:.3f}")):
+        rows = compared(both, "test_accuracy", count, densities=dict.fromkeys(both, 0.1))
+        assert [count.text(row.upload_bits) for row in rows] == [expected] * 2
 
 
 def test_labels_stay_apart_and_in_order() -> None:

@@ -86,7 +86,7 @@ def _read_field(hint: Any, field: Field[Any], values: dict[str, Any], source: So
     elif is_dataclass(hint):
         value = {}
     else:
-        source.refuse(key, f": this key is missing; it takes {_describe(hint)}")
+        source.refuse(key, f": this key is missing; it takes {describe(hint)}")
     if is_dataclass(hint):
         return read(cast("type[Any]", hint), value, source, key)
     return _read_leaf(hint, value, source, key)
@@ -95,7 +95,7 @@ def _read_field(hint: Any, field: Field[Any], values: dict[str, Any], source: So
 def _read_leaf(hint: Any, value: object, source: Source, key: str) -> Any:  # noqa: ANN401
     converted = _convert(hint, value)
     if converted is MISSING:
-        source.refuse(key, f" = {value!r} is not allowed; it takes {_describe(hint)}")
+        source.refuse(key, f" = {value!r} is not allowed; it takes {describe(hint)}")
     return converted
 
 
@@ -139,20 +139,20 @@ def _convert_scalar(kind: type, value: Any) -> Any:  # noqa: ANN401
     return value if isinstance(value, kind) else MISSING
 
 
-def _describe(hint: Any) -> str:  # noqa: ANN401
+def describe(hint: Any) -> str:  # noqa: ANN401
     """Say in words what a hint allows."""
     origin = get_origin(hint)
     if origin is Annotated:
         inner, *bounds = get_args(hint)
-        return " ".join([_describe(inner), *map(str, bounds)])
+        return " ".join([describe(inner), *map(str, bounds)])
     if origin is Literal:
         return "one of " + ", ".join(map(str, get_args(hint)))
     if origin in (Union, types.UnionType):
-        return " or ".join(map(_describe, get_args(hint)))
+        return " or ".join(map(describe, get_args(hint)))
     if origin is tuple:
-        return f"a list, each of them {_describe(get_args(hint)[0])} (in quotes where YAML reads it otherwise)"
+        return f"a list, each of them {describe(get_args(hint)[0])} (in quotes where YAML reads it otherwise)"
     if origin is Mapping:
-        return f"a section of names, each with {_describe(get_args(hint)[1])} (in quotes where YAML reads it otherwise)"
+        return f"a section of names, each with {describe(get_args(hint)[1])} (in quotes where YAML reads it otherwise)"
     words = {int: "a whole number", float: "a number", str: "text", bool: "true or false", types.NoneType: "null"}
     return words.get(hint, "a section")
 

@@ -31,6 +31,7 @@ class Digits(Task):
     concentration: Concentration = 0.3
     size_variance: SizeVariance = 0.0
     test_fraction: Annotated[float, Range(above=0, below=1)] = 0.2
+    validation_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.0  # of the other images, to tune with
     ridge: Annotated[float, Range(at_least=0)] = 1e-3
 
     def load(self, data: DataFolder, *, clients: int, seed: int, device: torch.device) -> SoftmaxProblem:
@@ -39,7 +40,8 @@ class Digits(Task):
         generator = stream(seed, "digits")
         order = generator.permutation(len(images))
         tested = max(1, round(self.test_fraction * len(images)))
-        train, test = images.take(order[tested:]), images.take(order[:tested])
+        validated = round(self.validation_fraction * (len(images) - tested))
+        test, validation, train = (images.take(part) for part in np.split(order, [tested, tested + validated]))
         parts = dirichlet_split(
             train.labels,
             clients,
@@ -50,7 +52,7 @@ class Digits(Task):
         return SoftmaxProblem(
             data_name="scikit-learn digits",
             train=[train.take(part) for part in parts],
-            held_out={"test": test},
+            held_out={"test": test} | ({"validation": validation} if validated else {}),
             classes=_CLASSES,
             ridge=self.ridge,
             seed=seed,

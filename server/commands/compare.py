@@ -43,7 +43,8 @@ def compare(
     from common.learning.data import DataFolder
     from common.program.device import choose_device
     from common.rounds.algorithm import Algorithm
-    from server.runs.report import compared, comparison_table, count_for, curve, draw_comparison, require_figures
+    from server.runs.figure import draw_comparison, require_figures
+    from server.runs.report import compared, comparison, count_for, curve
     from server.simulation.simulation import Simulation
 
     require_figures()
@@ -67,7 +68,9 @@ def compare(
     if not runs:
         raise UserError("no algorithm got as far as an evaluation: there is nothing to compare")
     count = count_for(runs, paper_bits=paper_bits)
-    terminal.print(comparison_table(compared(runs, problem.metric, count, reach or []), problem.metric, count))
+    densities = {name: chosen[name].algorithm.density for name in runs}
+    rows = compared(runs, problem.metric, count, reach or [], densities=densities)
+    terminal.print(comparison(rows, problem.metric, count))
     figure, title = parent / "comparison.png", f"{problem.data_name}, {problem.clients} clients"
     draw_comparison(runs, problem.metric, count, title=title, path=figure)
     terminal.say(f"figure: {figure}\nresults: {parent}")

@@ -21,15 +21,17 @@ if TYPE_CHECKING:
 def report(
     runs: options.RunPaths,
     output: options.ReportFile = Path("comparison.png"),
+    reach: options.Reach = None,
     paper_bits: options.PaperBits = False,
     as_json: options.Json = False,
 ) -> None:
-    """Put runs side by side: a table, and the metric against what a client has uploaded.
+    """Put runs side by side: a table, what it says, and the metric against what a client has uploaded.
 
     FILE is a figure, or with the ending .html one page with all there is to see of the runs. With --json the numbers of
     the table, and no file.
     """
-    from server.runs.report import common_metric, compared, comparison_table, count_for, require_figures
+    from server.runs.figure import require_figures
+    from server.runs.report import common_metric, compared, comparison, count_for
 
     is_page = output.suffix == ".html"
     if not (is_page or as_json):
@@ -38,13 +40,14 @@ def report(
     folders = {path.name if names.count(path.name) == 1 else str(path): path for path in runs}
     records = {name: RunFolder(path).rounds() for name, path in folders.items()}
     metric, count = common_metric(records), count_for(records, paper_bits=paper_bits)
-    rows = compared(records, metric, count)
+    densities = {name: RunFolder(path).density() for name, path in folders.items()}
+    rows = compared(records, metric, count, reach or [], densities=densities)
     if as_json:
         told = {"metric": metric, "as_sent": count.as_sent, "runs": [asdict(row) for row in rows]}
         typer.echo(json.dumps(told, indent=2))
         return
     terminal = Terminal()
-    terminal.print(comparison_table(rows, metric, count))
+    terminal.print(comparison(rows, metric, count))
     if is_page:
         _write_page(folders, output)
     else:
@@ -62,7 +65,7 @@ def _write_page(folders: Mapping[str, Path], output: Path) -> None:
 
 def _draw(folders: Mapping[str, Path], records: Mapping[str, Records], metric: str, count: Count, output: Path) -> None:
     from common.storage.disk import writing
-    from server.runs.report import draw_comparison
+    from server.runs.figure import draw_comparison
     from server.watch.comparison import compare
     from server.watch.run_view import RunView
 

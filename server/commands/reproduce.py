@@ -26,7 +26,7 @@ def reproduce(
     names_of(name)  # refused at once where there is no such study
 
     from server.research import reproduce as studying
-    from server.runs.report import require_figures
+    from server.runs.figure import require_figures
 
     require_figures()
     folder = output or Path("runs") / ("reproduced-quick" if quick else "reproduced")

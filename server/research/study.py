@@ -136,11 +136,17 @@ class Cell:
         return float(mean_and_error(self.seeds)[1]) if len(self.seeds) > 1 else None
 
     def text(self, digits: int) -> str:
-        """Return mean and error, and how many seeds got there if not all."""
+        """Return mean and error, how many seeds got there if not all, and in brackets what the paper says."""
+        ours = self._ours(digits)
+        if self.paper is None:
+            return ours
+        return f"{ours} ({MISSING if math.isinf(self.paper) else f'{self.paper:g}'})"
+
+    def _ours(self, digits: int) -> str:
         if self.mean is None:
             return MISSING if self.of else "-"
         error = "" if self.error is None else f" ± {self.error:.{digits}f}"
-        some = "" if len(self.seeds) == self.of else f" ({len(self.seeds)} of {self.of})"
+        some = "" if len(self.seeds) == self.of else f" in {len(self.seeds)} of {self.of} runs"
         return f"{self.mean:.{digits}f}{error}{some}"
 
 
@@ -150,7 +156,7 @@ class TableColumn:
 
     name: str
     digits: int
-    in_paper: bool = True  # with a column for the paper's number
+    metric: str = ""  # what is in it: columns of the same are a table of their own
 
 
 @dataclass
@@ -161,26 +167,28 @@ class Table:
     rows: dict[str, list[Cell]] = field(default_factory=dict)
 
     def markdown(self) -> str:
-        """Return the table as Markdown: ours, and the paper's in a column beside it."""
-        header = ["method"]
-        for column in self.columns:
-            header += [column.name, "paper"] if column.in_paper else [column.name]
-        lines = [header, ["---"] + ["---:"] * (len(header) - 1)]
+        """Return a table for each metric as Markdown, few columns wide."""
+        metrics = dict.fromkeys(column.metric for column in self.columns)
+        return "\n".join(map(self._markdown_of, metrics))
+
+    def _markdown_of(self, metric: str) -> str:
+        """Return the columns of one metric under its name: ours, and in brackets the paper's."""
+        places = [place for place, column in enumerate(self.columns) if column.metric == metric]
+        header = ["method", *(self.columns[place].name for place in places)]
+        lines = [header, ["---"] + ["---:"] * len(places)]
         for label, cells in self.rows.items():
-            line = [label]
-            for column, cell in zip(self.columns, cells, strict=True):
-                line.append(cell.text(column.digits))
-                if column.in_paper:
-                    line.append("-" if cell.paper is None else MISSING if math.isinf(cell.paper) else f"{cell.paper:g}")
-            lines.append(line)
-        return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+            lines.append([label, *(cells[place].text(self.columns[place].digits) for place in places)])
+        in_paper = any(cells[place].paper is not None for cells in self.rows.values() for place in places)
+        beside = ", the paper's in brackets" if in_paper else ""
+        title = f"**{metric}**{beside}\n\n" if metric else ""
+        return title + "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
     def records(self) -> list[dict[str, object]]:
         """Return the table as records for JSON."""
         return [
             {
                 "method": label,
-                "column": column.name,
+                "column": f"{column.metric}, {column.name}" if column.metric else column.name,
                 "mean": cell.mean,
                 "standard_error": cell.error,
                 "seeds": list(cell.seeds),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from server.research.statistics import mean_and_error
 from server.research.study import Panel, Sample, StudyFigure
-from server.runs.report import COLORS
+from server.runs.figure import COLORS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -58,24 +58,20 @@ class EndStudy(Study):
 
     def table(self, curves: Curves, effort: Effort) -> Table:
         """Return the quantities in the end, and what a client had sent by then."""
-        columns = [
-            *(
-                TableColumn(f"{q.name}, {name}", q.digits, q.paper is not None)
-                for q in self.quantities
+        table = Table(
+            [
+                TableColumn(name, quantity.digits, quantity.name)
+                for quantity in (*self.quantities, SENT)
                 for name in self.experiments
-            ),
-            *(TableColumn(f"sent, kB, {name}", 1, in_paper=False) for name in self.experiments),
-        ]
-        table = Table(columns)
+            ]
+        )
         for method in self.methods:
             by_column = {name: self.curves_of(method, name, curves, effort) for name in self.experiments}
-            cells = [
+            table.rows[method.label] = [
                 _end(by_column[name], quantity, method.label, place)
-                for quantity in self.quantities
+                for quantity in (*self.quantities, SENT)
                 for place, name in enumerate(self.experiments)
             ]
-            sent = [_end(by_column[name], SENT, method.label) for name in self.experiments]
-            table.rows[method.label] = cells + sent
         return table
 
 
@@ -115,8 +111,8 @@ class CostStudy(Study):
 
     def table(self, curves: Curves, effort: Effort) -> Table:
         """Return Mbit as the paper counts, and kilobytes as they are sent."""
-        mbit = [TableColumn(f"Mbit to {name}", 3) for name in self.levels]
-        sent = [TableColumn(f"sent, kB, to {name}", 2, in_paper=False) for name in self.levels]
+        mbit = [TableColumn(f"to {name}", 3, "Mbit") for name in self.levels]
+        sent = [TableColumn(f"to {name}", 2, SENT.name) for name in self.levels]
         table = Table([*mbit, *sent])
         for method in self.methods:
             runs = self.curves_of(method, "all", curves, effort)
@@ -153,9 +149,7 @@ class CourseStudy(Study):
 
     def table(self, curves: Curves, effort: Effort) -> Table:
         """Return where the quantities end."""
-        table = Table(
-            [TableColumn(quantity.name, quantity.digits, quantity.paper is not None) for quantity in self.quantities]
-        )
+        table = Table([TableColumn(quantity.name, quantity.digits) for quantity in self.quantities])
         for method in self.methods:
             runs = self.curves_of(method, "all", curves, effort)
             table.rows[method.label] = [_end(runs, quantity, method.label) for quantity in self.quantities]

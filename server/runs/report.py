@@ -1,25 +1,49 @@
-"""Figures and tables over finished runs."""
+"""Runs side by side: what each reached, what a client uploaded for it, and what that says."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING
+from itertools import accumulate
 
+from rich.box import SIMPLE_HEAD
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from common.errors import UserError
 from common.rounds.records import RoundRecord
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 Records = Sequence[RoundRecord]
-COLORS = (*(f"C{number}" for number in range(10)), "navy", "teal", "black", "gold", "crimson", "peru")
-LINE_HEIGHT = 0.05  # of a label, as a part of a figure's height
+MOST_NAMES = 4  # in a sentence
+
+
+@dataclass(frozen=True)
+class Count:
+    """One way to count what a client has uploaded; a table or a figure has one only."""
+
+    as_sent: bool
+    unit: str
+    bits_per_unit: float
+    digits: int
+    what: str
+
+    def text(self, bits: float) -> str:
+        """Return an amount, without its unit."""
+        return f"{bits / self.bits_per_unit:.{self.digits}f}"
+
+
+SENT = Count(True, "kB", 8e3, 1, "as sent")
+VALUES = Count(False, "kB", 8e3, 1, "4 bytes for each nonzero value")
+PAPER = Count(False, "Mbit", 1e6, 3, "32 bit for each nonzero value")
+
+
+def count_for(runs: Mapping[str, Records], *, paper_bits: bool) -> Count:
+    """Return the count that holds for all runs: a simulation may not have encoded what it would have sent."""
+    if paper_bits:
+        return PAPER
+    encoded = all(record.payload_bytes_up is not None for records in runs.values() for record in records)
+    return SENT if encoded else VALUES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,37 +59,20 @@ class RunInComparison:
     """What a run reached, and what a client uploaded for it."""
 
     name: str
+    density: float  # of its model
     final: float
     best: float
     upload_bits: float
     to_reach: list[Cost]
 
 
-@dataclass(frozen=True)
-class Count:
-    """One way to count what a client has uploaded; a table or a figure has one only."""
-
-    as_sent: bool
-    unit: str
-    bits_per_unit: float
-    what: str
-
-
-SENT = Count(True, "kB", 8e3, "as sent")
-VALUES = Count(False, "kB", 8e3, "4 bytes for each nonzero value")
-PAPER = Count(False, "Mbit", 1e6, "32 bit for each nonzero value")
-
-
-def count_for(runs: Mapping[str, Records], *, paper_bits: bool) -> Count:
-    """Return the count that holds for all runs: a simulation may not have encoded what it would have sent."""
-    if paper_bits:
-        return PAPER
-    encoded = all(record.payload_bytes_up is not None for records in runs.values() for record in records)
-    return SENT if encoded else VALUES
-
-
 def compared(
-    runs: Mapping[str, Records], metric: str, count: Count, levels: Sequence[float] = ()
+    runs: Mapping[str, Records],
+    metric: str,
+    count: Count,
+    levels: Sequence[float] = (),
+    *,
+    densities: Mapping[str, float],
 ) -> list[RunInComparison]:
     """Put runs side by side; without levels, the one is taken that all of them reached."""
     curves = {name: curve(records, metric, as_sent=count.as_sent) for name, records in runs.items()}
@@ -74,6 +81,7 @@ def compared(
     return [
         RunInComparison(
             name=name,
+            density=densities[name],
             final=scores[name][-1],
             best=max(scores[name]),
             upload_bits=points[-1][0],
@@ -83,16 +91,62 @@ def compared(
     ]
 
 
-def comparison_table(rows: Sequence[RunInComparison], metric: str, count: Count) -> Table:
-    """Return one row per run: what it reached, what it uploaded, and what it had uploaded when it reached a level."""
-    table = Table(title=f"{metric}, and {count.unit} that a client has uploaded ({count.what})")
-    for column in ("run", "final", "best", "upload", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
-        table.add_column(column, justify="left" if column == "run" else "right", no_wrap=True)
+def comparison(rows: Sequence[RunInComparison], metric: str, count: Count) -> Group:
+    """Return a comparison as a table under its title, and what it says."""
+    title = f"{metric}, and uploads per client ({count.unit}, {count.what})"
+    sentences = comparison_sentences(rows, count)
+    return Group(*map(Text, ["", title]), _comparison_table(rows, count), *map(Text, sentences))
+
+
+def _comparison_table(rows: Sequence[RunInComparison], count: Count) -> Table:
+    """Return one row per run: what it keeps and reached, what a client uploaded in all and to reach each level."""
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("run", overflow="fold")  # all of a long name, and no number is cut
+    for column in ("kept", "final", "best", "uploads", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
+        table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
-        costs = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
-        shown = ("-" if bits is None else f"{bits / count.bits_per_unit:.3f}" for bits in costs)
-        table.add_row(row.name, f"{row.final:.4f}", f"{row.best:.4f}", *shown)
+        uploads = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
+        amounts = ("-" if bits is None else count.text(bits) for bits in uploads)
+        table.add_row(row.name, f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *amounts)
     return table
+
+
+def comparison_sentences(rows: Sequence[RunInComparison], count: Count) -> list[str]:
+    """Return what the table says: who needs the least for each level, and what a dense model came to."""
+    levels = range(len(rows[0].to_reach))
+    return [*(_who_needs_least(rows, count, place) for place in levels), *_dense_beside_sparse(rows)]
+
+
+def _who_needs_least(rows: Sequence[RunInComparison], count: Count, place: int) -> str:
+    level = f"{rows[0].to_reach[place].level:.4g}"
+    reached = [(cost, row.name) for row in rows if (cost := row.to_reach[place].upload_bits) is not None]
+    if not reached:
+        return f"No run reaches {level}."
+    (least, first), *others = [(count.text(bits), name) for bits, name in sorted(reached)]
+    beside = _listed([f"{name} {amount}" for amount, name in others])
+    never = _listed([row.name for row in rows if row.to_reach[place].upload_bits is None])
+    parts = [f"{first} uploads the least: {least} {count.unit} per client", beside, never and f"not reached by {never}"]
+    return f"To reach {level}, {'; '.join(part for part in parts if part)}."
+
+
+def _dense_beside_sparse(rows: Sequence[RunInComparison]) -> list[str]:
+    """Say what a dense model and a sparse one came to, where there are both: they are not the same kind of result."""
+    ranked = sorted(rows, key=lambda row: -row.final)
+    dense = next((row for row in ranked if row.density == 1), None)
+    sparse = next((row for row in ranked if row.density < 1), None)
+    if dense is None or sparse is None:
+        return []
+    kept = f"{100 * sparse.density:.3g} %"
+    return [
+        f"{dense.name} keeps all weights and ends at {dense.final:.4f}; "
+        f"{sparse.name} keeps {kept} and ends at {sparse.final:.4f}."
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first names of a list that may be long."""
+    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
+    return ", ".join([*names[:MOST_NAMES], *more])
 
 
 def common_metric(runs: Mapping[str, Records]) -> str:
@@ -114,63 +168,3 @@ def curve(records: Records, metric: str, *, as_sent: bool = False) -> list[tuple
 def bits_to_reach(points: Sequence[tuple[float, float]], threshold: float) -> float | None:
     """Return the bits that a client had uploaded when the metric first reached a threshold."""
     return next((bits for bits, score in points if score >= threshold), None)
-
-
-def require_figures() -> None:
-    """Fail before any work is done where figures cannot be drawn."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("figures need matplotlib: pip install 'sparse-proxskip[figures]'")
-
-
-def draw_comparison(runs: Mapping[str, Records], metric: str, count: Count, *, title: str, path: Path) -> None:
-    """Draw the metric against what a client has uploaded, on a logarithmic scale as in the paper."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    axes = figure.subplots()
-    ends = {}
-    for position, (name, records) in enumerate(runs.items()):
-        bits, scores = zip(*curve(records, metric, as_sent=count.as_sent), strict=True)
-        ours = name.startswith(("sparse_proxskip", "hybrid"))
-        color = COLORS[position % len(COLORS)]
-        uploads = [one / count.bits_per_unit for one in bits]
-        axes.plot(uploads, scores, "-" if ours else "--", color=color, linewidth=2.2 if ours else 1.4)
-        ends[f"{name} {scores[-1]:.4f}"] = (uploads[-1], scores[-1], color)
-    best = max(score for records in runs.values() for _, score in curve(records, metric))
-    if best > 0:  # methods that fail may leave the picture, but not squeeze it
-        axes.set_ylim(0, 1.05 * best)
-    what = f"uploaded per client, {count.unit} ({count.what})"
-    axes.set(xscale="log", xlabel=what, ylabel=metric, title=title)
-    axes.grid(alpha=0.3)
-    _label(axes, ends)
-    figure.savefig(path, dpi=150)
-
-
-def _label(axes: Axes, ends: Mapping[str, tuple[float, float, str]]) -> None:
-    """Write what each curve is beside its end, as near as the others let it."""
-    low, high = axes.get_ylim()
-    heights = apart([(score - low) / (high - low) for _, score, _ in ends.values()], LINE_HEIGHT)
-    for (text, (upload, score, color)), height in zip(ends.items(), heights, strict=True):
-        axes.annotate(
-            text,
-            (upload, min(max(score, low), high)),
-            (1.02, height),
-            textcoords=axes.transAxes,
-            color=color,
-            fontsize="small",
-            va="center",
-            arrowprops={"arrowstyle": "-", "color": color, "alpha": 0.4, "linewidth": 0.7},
-        )
-
-
-def apart(heights: Sequence[float], distance: float) -> list[float]:
-    """Return heights of between 0 and 1 in the same order, moved up and then down until none is too near another."""
-    order = sorted(range(len(heights)), key=heights.__getitem__)
-    moved = [min(max(one, 0.0), 1.0) for one in heights]
-    for lower, upper in pairwise(order):
-        moved[upper] = max(moved[upper], moved[lower] + distance)
-    ceiling = 1.0
-    for one in reversed(order):
-        moved[one] = min(moved[one], ceiling)
-        ceiling = moved[one] - distance
-    return moved

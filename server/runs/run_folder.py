@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from common.errors import UserError
+from common.experiment.plain_yaml import read_yaml
 from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
 from common.storage.disk import writing
 from common.storage.lock import locked
@@ -75,6 +76,17 @@ class RunFolder:
         from common.experiment.files import load_experiment
 
         return load_experiment(str(self.experiment_file))
+
+    def density(self) -> float:
+        """Return the share of its weights that the run's model keeps; without torch, which is slow to import."""
+        file = self.experiment_file
+        try:
+            settings: Any = read_yaml(file.read_text(encoding="utf-8"), str(file))
+            return float(settings["algorithm"]["density"])
+        except OSError as error:
+            raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {EXPERIMENT}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(file, error) from None
 
     @property
     def experiment_file(self) -> Path:

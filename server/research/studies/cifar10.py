@@ -17,7 +17,7 @@ STUDY = CourseStudy(
     quantities=[
         Quantity("test_accuracy", "accuracy, %", 1, 100),
         Quantity("train_loss", "train loss", 3),
-        Quantity("bits", "Mbit a client", 2, 1e-6),
+        Quantity("bits", "Mbit per client", 2, 1e-6),
         Quantity("bytes", "sent, kB", 0, 1e-3),
     ],
     panels=[

@@ -23,7 +23,7 @@ STUDY = CourseStudy(
         Quantity("test_accuracy", "accuracy, %", 1, 100),
         Quantity("train_loss", "train loss", 4),
         Quantity("control_relative", "sum of h, relative, 1e-6", 2, 1e6),
-        Quantity("bits", "Mbit a client, mean", 2, 1e-6),
+        Quantity("bits", "Mbit per client, mean", 2, 1e-6),
     ],
     panels=[
         Panel("test_accuracy", "test accuracy", against="round", lowest=0.5),
