@@ -2,6 +2,7 @@
 /** What a score is drawn against, and the ranges and ticks of axes, all computed from the data. */
 const axes = (() => {
   const FAR = 6; // a score that is so many usual spreads away is left below or above the frame
+  const USUAL_SPREAD = 0.05;
   const MINUTE = 60;
   const HOUR = 3600;
   const SECONDS_STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, ...[1, 2, 5, 10, 20, 30].map((n) => n * MINUTE), ...[1, 2, 4, 6, 12, 24, 48, 96].map((n) => n * HOUR)];
@@ -30,7 +31,7 @@ const axes = (() => {
     const sorted = scores.filter(formats.known).sort((one, other) => one - other);
     if (!sorted.length) return [0, 1];
     const [low, high] = [quantile(sorted, 0.1), quantile(sorted, 0.95)];
-    const spread = high - low || Infinity; // mostly one number: there is nothing to leave out
+    const spread = Math.max(high - low, USUAL_SPREAD * Math.abs(high)); // at the end scores are often all the same
     const bottom = Math.max(sorted[0], low - FAR * spread);
     const top = Math.min(sorted[sorted.length - 1], high + FAR * spread);
     const margin = (top - bottom || Math.abs(top) || 1) * 0.06;

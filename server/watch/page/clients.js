@@ -10,9 +10,17 @@ const clients = (() => {
   const legend = (label, ...items) => element("ul", { class: "legend end", "aria-label": label }, items.map((item) => element("li", {}, item)));
   const swatch = (kind) => element("i", { class: `swatch ${kind}` });
 
+  const byName = (one, other) => one.name.localeCompare(other.name, "en", { numeric: true });
+
+  /** Trouble first, as it came; the others by name, so that rows stay where they are from round to round. */
+  function inOrder(rows) {
+    const troubled = rows.filter((row) => TROUBLE.has(row.sign));
+    return [...troubled, ...rows.filter((row) => !TROUBLE.has(row.sign)).sort(byName)];
+  }
+
   /** The table; its bars share one scale and one order, so that they can be compared. */
   function table(run, state, changed) {
-    const rows = run.clients_table || [];
+    const rows = inOrder(run.clients_table || []);
     if (!rows.length) return null;
     const scale = axes.secondsScale(Math.max(0.001, ...rows.map((row) => row.total || 0)));
     const showAll = () => { state.allClients = true; changed(); };
@@ -87,7 +95,9 @@ const clients = (() => {
   function rounds(run) {
     const content = run.strip;
     if (!content || !content.clients.length) return null;
-    const nouns = ["counted", "late", "missed"].filter((noun) => content.clients.some((one) => one[noun]));
+    const worst = (one, other) => other.late + other.missed - one.late - one.missed || byName(one, other);
+    const shown = [...content.clients].sort(worst);
+    const nouns = ["counted", "late", "missed"].filter((noun) => shown.some((one) => one[noun]));
     const sum = (one, noun) => element("span", {}, one[noun] ? [element("b", {}, formats.count(one[noun])), ` ${noun}`] : null);
     return parts.panel(
       "strip",
@@ -96,9 +106,9 @@ const clients = (() => {
       element(
         "div",
         { class: "strip" },
-        element("ol", { class: "names" }, content.clients.map((one) => element("li", { title: one.name }, signs.icon(one.sign), element("span", {}, one.name)))),
-        element("div", { class: "cells", drawn: (host) => strip.show(host, content) }),
-        element("ol", { class: "sums" }, content.clients.map((one) => element("li", {}, nouns.map((noun) => sum(one, noun))))),
+        element("ol", { class: "names" }, shown.map((one) => element("li", { title: one.name }, signs.icon(one.sign), element("span", {}, one.name)))),
+        element("div", { class: "cells", drawn: (host) => strip.show(host, { ...content, clients: shown }) }),
+        element("ol", { class: "sums" }, shown.map((one) => element("li", {}, nouns.map((noun) => sum(one, noun))))),
       ),
     );
   }

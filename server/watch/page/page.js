@@ -24,7 +24,7 @@
     Object.assign(now, route(), { data: null, refused: null, gone: false });
     if (now.view === "run" && (!visited.run || visited.run.id !== now.id)) Object.assign(visited, { run: { id: now.id, state: null } });
     if (now.view === "compare") visited.ids = now.ids;
-    states.run.pointed = null;
+    Object.assign(states.run, { pointed: null, trouble: null });
     states.compare.level = null;
     scrollTo(0, 0);
     stop = feed.embedded ? showEmbedded() : followView();

@@ -7,19 +7,20 @@ const run = (() => {
   const AT_FIRST = 20;
   const CHART_HEIGHT = 300;
 
-  const newState = () => ({ axis: "round", allClients: false, allCoefficients: false, pointed: null });
+  const newState = () => ({ axis: "round", allClients: false, allCoefficients: false, pointed: null, trouble: null });
   const going = (one) => one.state === "live" || one.state === "waiting";
 
   /**
    * @param {Object} one a run
-   * @param {{axis: string, allClients: boolean, allCoefficients: boolean, pointed: ?string}} state
+   * @param {{axis: string, allClients: boolean, allCoefficients: boolean, pointed: ?string,
+   *     trouble: ?string}} state what was last shown in the banner is its trouble
    * @param {{changed: function(): void, pick: function(string): void, reportAddress: ?string}} page
    */
   function view(one, state, page) {
     return [
       heading(one, page),
       figures(one),
-      one.banner ? banner(one, state, page.changed) : null,
+      one.banner ? banner(one, state, page.changed) : overcome(one, state),
       next(one),
       element("div", { class: "split", "data-key": "split" }, scorePanel(one, state, page.changed), events(one)),
       clients.table(one, state, page.changed),
@@ -33,7 +34,7 @@ const run = (() => {
   function heading(one, { pick, reportAddress }) {
     const sign = signs.ofRun(one.state);
     const least = formats.known(one.needed) && one.needed < one.clients ? `, at least ${formats.count(one.needed)}` : "";
-    const started = one.started ? `started ${formats.started(one.started)} UTC${going(one) ? `, ${formats.duration(formats.secondsSince(one.started))} ago` : ""}` : null;
+    const started = one.started ? `started ${formats.started(one.started)} UTC${going(one) ? `, ${formats.ago(one.started)}` : ""}` : null;
     return element(
       "div",
       { class: "heading", "data-key": "heading" },
@@ -66,7 +67,7 @@ const run = (() => {
   }
 
   const figure = (key, title, value, note) =>
-    element("div", { "data-key": key }, element("dt", {}, title), element("dd", { class: "value" }, value), element("dd", { class: "note" }, note));
+    element("div", { "data-key": key }, element("dt", {}, title), element("dd", { class: "value" }, value), element("dd", { class: "note", title: typeof note === "string" ? note : null }, note));
 
   function scoreFigure(one) {
     const best = one.best && formats.known(one.best.score) ? `best ${formats.score(one.best.score)} in round ${formats.count(one.best.round)}` : "not measured yet";
@@ -82,7 +83,7 @@ const run = (() => {
   function timeFigure(one) {
     const ran = formats.duration(one.seconds_running);
     if (!going(one)) return figure("time", one.state === "finished" ? "Took" : "Ran for", ran, "");
-    const waits = one.banner && one.banner.clients && one.banner.clients.length === 1 ? `once ${one.banner.clients[0]} has answered` : `running for ${ran}`;
+    const waits = one.banner && one.banner.clients && one.banner.clients.length === 1 ? `once ${one.banner.clients[0]} answers` : `running for ${ran}`;
     return figure("time", "Time left", formats.duration(one.seconds_left), waits);
   }
 
@@ -106,6 +107,7 @@ const run = (() => {
 
   function banner({ banner: { kind, title, text, clients: names, deadline }, command }, state, changed) {
     const sign = BANNER_SIGNS[kind] || "late";
+    state.trouble = title;
     const point = (name) => { state.pointed = name; changed(); scrollToClient(name); };
     return element(
       "div",
@@ -114,6 +116,12 @@ const run = (() => {
       element("div", { class: "words" }, element("p", {}, element("strong", {}, withNames(title, names, point))), text ? element("p", {}, withCommand(text, command, (words) => withNames(words, names, point))) : null),
       deadline ? countdown(deadline) : null,
     );
+  }
+
+  /** Trouble that is over keeps its place: what is below does not jump each time that a run waits for a moment. */
+  function overcome(one, { trouble }) {
+    if (!trouble || !going(one)) return null;
+    return element("div", { class: "banner is-past-banner", role: "status", "data-key": "banner" }, signs.icon("done"), element("div", { class: "words" }, element("p", {}, "The run goes on."), element("p", { class: "muted" }, `It is over: ${trouble}`)));
   }
 
   function scrollToClient(name) {
@@ -210,10 +218,7 @@ const run = (() => {
   // ------------------------------------------------------------------------------------------------ beside it
 
   function events(one) {
-    const item = ({ time, sign, client, text }) => {
-      const words = client && text.startsWith(client) ? text.slice(client.length) : ` ${text}`;
-      return element("li", {}, element("time", { datetime: time }, formats.time(time)), signs.icon(sign), element("span", {}, client ? element("b", {}, client) : null, client ? words : text));
-    };
+    const item = ({ time, sign, client, text }) => element("li", {}, element("time", { datetime: time }, formats.time(time)), signs.icon(sign), element("span", {}, ofClient(client, text)));
     const known = one.events || [];
     return parts.panel(
       "events",
@@ -221,6 +226,13 @@ const run = (() => {
       parts.header("Events", element("span", { class: "end muted" }, "UTC, newest first")),
       element("ol", { tabindex: "0", "aria-label": "Events" }, known.length ? known.map(item) : element("li", { class: "muted none" }, "Nothing has happened beside the rounds.")),
     );
+  }
+
+  /** The text of an event, in which its client's name stands out; one that does not name it is led by it. */
+  function ofClient(client, text) {
+    if (!client) return [text];
+    const [before, ...after] = text.includes(client) ? text.split(client) : ["", ` ${text}`];
+    return [before, element("b", {}, client), after.join(client)];
   }
 
   /** What the model has learned, where its inputs have names: the largest first, on one scale. */

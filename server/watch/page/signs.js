@@ -32,7 +32,7 @@ const signs = (() => {
 
   /** A colour of style.css, as it is now: light or dark. */
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
-  const COLOURS = { ok: "ok", late: "late-fill", away: "away", done: "ok", stopped: "away", failed: "away", info: "muted" };
+  const COLOURS = { ok: "ok", late: "late-fill", away: "away", done: "ok", stopped: "muted", failed: "away", info: "muted" };
   const colourOf = (sign) => colour(COLOURS[shapeOf(sign)]);
 
   return { ofRun: (state) => OF_RUN[state] || "info", icon, onCanvas, colour, colourOf };

@@ -65,7 +65,7 @@ const strip = (() => {
     context.textAlign = "center";
     for (let round = Math.ceil(first / step) * step; round <= last; round += step) {
       const x = left + (round - first + 0.5) * cell;
-      if (x > left + 12 && x < left + rounds * cell - 12) context.fillText(formats.count(round), x, height - 4);
+      if (x > left + 16 && x < left + rounds * cell - 16) context.fillText(formats.count(round), x, height - 4);
     }
   }
 
