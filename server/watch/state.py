@@ -37,6 +37,8 @@ def state_of(run: RunFiles, now: float) -> State:
     """Return the state of a run, whether its process says so or only its files do."""
     if run.problem:
         return State("failed", run.problem)
+    if not run.is_read:
+        return State("stopped", "not read yet")
     if run.is_finished or run.status.state == "finished":
         return State("finished", _fall(run))
     return _told(run, now) if run.status.time is not None else _guessed(run, now)
