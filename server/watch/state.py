@@ -52,7 +52,7 @@ def _told(run: RunFiles, now: float) -> State:
     if silent > HEARTBEAT_SECONDS:
         return State("stopped", f"its process is gone, since {span(silent)}")
     if status.state == "gathering":
-        return State("waiting", status.text or "for clients")
+        return State("waiting", status.text.removeprefix("waiting ") or "for clients")
     waited = max(0.0, now - status.round_started) if status.round_started else 0.0
     if status.waiting_for and waited > max(WAITING_SECONDS, WAITING_ROUNDS * (run.rounds.seconds_per_round or 0.0)):
         return State("waiting", f"{span(waited)}, for {listed(status.waiting_for)}", waited)
