@@ -2,7 +2,7 @@
 /** Numbers and times as people read them. A quantity is {value, unit}, so that units can be set apart. */
 const formats = (() => {
   const NOTHING = "–";
-  const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+  const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
   const known = (number) => typeof number === "number" && Number.isFinite(number);
@@ -59,7 +59,8 @@ const formats = (() => {
     if (!known(number)) return NOTHING;
     if (number === 0) return "0";
     const [digits, exponent] = number.toExponential(0).split("e");
-    return `${digits} · 10${[...String(Number(exponent))].map((digit) => SUPERSCRIPTS[digit]).join("")}`;
+    const raised = [...exponent].map((digit) => (digit === "-" ? "⁻" : (SUPERSCRIPTS[digit] ?? "")));
+    return `${digits} · 10${raised.join("")}`;
   }
 
   const time = (iso) => (iso ? iso.slice(11, 19) : NOTHING);

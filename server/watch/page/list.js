@@ -43,7 +43,7 @@ const list = (() => {
     const order = (one, other) => {
       const [left, right] = [of(one), of(other)];
       if (left === right) return one.id < other.id ? -1 : 1;
-      if (left === null || right === null) return left === null ? 1 : -1; // what is unknown comes last, whatever the order
+      if (left === null || right === null) return left === null ? 1 : -1; // the unknown comes last
       return (left < right ? -1 : 1) * (descending ? -1 : 1);
     };
     return [...runs].sort(order);

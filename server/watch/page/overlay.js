@@ -1,5 +1,5 @@
 "use strict";
-/** What stands in a chart beside its curves: a band behind them, a level, signs of events, dots and labels over them. */
+/** What a chart has beside its curves: a band behind them; a level, signs of events, dots and labels over them. */
 const overlay = (() => {
   const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
   const STRONG = `600 ${FONT}`;
