@@ -30,8 +30,8 @@ def watching(folder: Path, say: Say, *, wanted: bool) -> Iterator[None]:
     finally:
         over.set()
         process.kill()  # it only reads
-        process.wait()
         teller.join()
+        process.communicate()  # closes our end of its input, and waits for it
 
 
 def _root(folder: Path) -> Path:

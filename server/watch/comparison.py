@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from server.watch.rounds import Rounds
 from server.watch.run_view import Json, RunView, curve
 from server.watch.words import listed, size, span
 
@@ -28,7 +29,7 @@ def compare(views: Sequence[RunView]) -> Json:
     labels = _labels(summaries)
     curves = {view.id: curve(view.run, kind) for view in views}
     levels = _levels([max(one["score"]) for one in curves.values() if one["score"]])
-    reach = {one: [_reach(curves[one], level) for level in levels] for one in curves}
+    reach = {view.id: [_reach(view.run.rounds, kind, level) for level in levels] for view in views}
     return {
         "title": _title(summaries),
         "metric": next((one["metric"] for one in summaries.values() if one["metric"]), ""),
@@ -73,9 +74,12 @@ def _levels(bests: list[float]) -> list[float]:
     return sorted({float(f"{math.floor(part * top[0] / unit) * unit:.2g}") for part in LEVELS} - {0.0})
 
 
-def _reach(points: Any, level: float) -> dict[str, float] | None:  # noqa: ANN401 - the columns of a curve
-    place = next((place for place, score in enumerate(points["score"]) if score >= level), None)
-    return None if place is None else {cost: points[cost][place] for cost in COSTS}
+def _reach(rounds: Rounds, kind: str, level: float) -> dict[str, float] | None:
+    """Return what it took to reach a level for the first time, by all rounds and not only those of the curve."""
+    place = next((place for place in rounds.evaluated if rounds.scores[place] >= level), None)
+    if place is None:
+        return None
+    return {"sent": rounds.sent(kind)[place], "round": rounds.numbers[place], "time": rounds.elapsed[place]}
 
 
 def _sentence(cost: str, labels: dict[str, str], reach: dict[str, list[Any]], levels: list[float]) -> str:

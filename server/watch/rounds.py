@@ -107,7 +107,8 @@ class Rounds:
     @property
     def started(self) -> float | None:
         """Return when the first round began, as far as the rounds tell."""
-        return self.clocks[0] - self.seconds[0] if self.clocks else None
+        started = self.clocks[0] - self.seconds[0] if self.clocks else 0.0
+        return started if started > 0 else None
 
     @property
     def seconds_per_round(self) -> float | None:

@@ -32,6 +32,7 @@ class RunFiles:
         self.status = Status()
         self.settings = Settings()
         self.model = ModelHead()
+        self.is_read = False
         self.is_finished = False
         self.is_deployed = False  # as far as its files tell: a simulation knows no single client
         self.last_written = 0.0  # when its newest line was, in seconds since 1970
@@ -64,6 +65,7 @@ class RunFiles:
         self.is_deployed = (self.folder / CLIENTS).exists()
         self.model = ModelHead.read(self.folder) if self.is_finished else ModelHead()
         self.last_written = max(modified for _, _, modified in signature[:2]) / 1e9
+        self.is_read = True
         damaged = self.rounds.unreadable and not self.rounds.numbers
         self.problem = "cannot be read: rounds.jsonl is damaged, or another program's" if damaged else ""
 

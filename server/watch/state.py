@@ -37,6 +37,8 @@ def state_of(run: RunFiles, now: float) -> State:
     """Return the state of a run, whether its process says so or only its files do."""
     if run.problem:
         return State("failed", run.problem)
+    if not run.is_read:
+        return State("stopped", "not read yet")
     if run.is_finished or run.status.state == "finished":
         return State("finished", _fall(run))
     return _told(run, now) if run.status.time is not None else _guessed(run, now)
@@ -50,7 +52,7 @@ def _told(run: RunFiles, now: float) -> State:
     if silent > HEARTBEAT_SECONDS:
         return State("stopped", f"its process is gone, since {span(silent)}")
     if status.state == "gathering":
-        return State("waiting", status.text or "for clients")
+        return State("waiting", status.text.removeprefix("waiting ") or "for clients")
     waited = max(0.0, now - status.round_started) if status.round_started else 0.0
     if status.waiting_for and waited > max(WAITING_SECONDS, WAITING_ROUNDS * (run.rounds.seconds_per_round or 0.0)):
         return State("waiting", f"{span(waited)}, for {listed(status.waiting_for)}", waited)

@@ -45,6 +45,17 @@ def test_a_report_of_several(window: Window, runs: Path, tmp_path: Path) -> None
     assert_alone(window)
 
 
+def test_a_stopped_run_has_the_command_that_goes_on(window: Window, runs: Path, tmp_path: Path) -> None:
+    command = "proxskip-server local --resume runs/sparse"
+    banner = {"kind": "stopped", "title": "Stopped after round 20", "text": f"It goes on with: {command}"}
+    run = RunView.read("sparse", runs / "sparse").whole() | {"state": "stopped", "command": command}
+    run["banner"] = banner | {"clients": [], "deadline": None}
+    open_file(window, tmp_path / "report.html", page_with({"runs": [run], "compare": None}))
+    assert window.text(".banner .command code") == command
+    assert window.text(".banner .command button") == "Copy"
+    assert not window.all(".next")  # it has no model to speak of yet
+
+
 def a_large_run(runs: Path) -> dict[str, Any]:
     """Return the most that watch tells of a run, with hostile names."""
     names = [f"{HOSTILE} {number}" for number in range(MANY_CLIENTS)]

@@ -2,9 +2,22 @@
 /** What a score is drawn against, and the ranges and ticks of axes, all computed from the data. */
 const axes = (() => {
   const FAR = 6; // a score that is so many usual spreads away is left below or above the frame
+  const USUAL_SPREAD = 0.05;
   const MINUTE = 60;
   const HOUR = 3600;
-  const SECONDS_STEPS = [0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, ...[1, 2, 5, 10, 20, 30].map((n) => n * MINUTE), ...[1, 2, 4, 6, 12, 24, 48, 96].map((n) => n * HOUR)];
+  const SECONDS_STEPS = [
+    0.1,
+    0.2,
+    0.5,
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    ...[1, 2, 5, 10, 20, 30].map((n) => n * MINUTE),
+    ...[1, 2, 4, 6, 12, 24, 48, 96].map((n) => n * HOUR),
+  ];
   const WHOLE_STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6];
 
   const secondsTick = (value) => (value < MINUTE ? `${Number(value.toPrecision(3))} s` : formats.duration(value));
@@ -16,7 +29,8 @@ const axes = (() => {
     time: { option: "time", title: () => "time since the start", tick: secondsTick, steps: SECONDS_STEPS, log: false },
     sent: {
       option: "bytes sent per client",
-      title: (sentKind) => `${sentKind === "values" ? "bytes sent per client (values only)" : "encoded bytes sent per client"}, log scale`,
+      title: (sentKind) =>
+        `${sentKind === "values" ? "bytes sent per client (values only)" : "encoded bytes sent per client"}, log scale`,
       tick: bytesTick,
       steps: null,
       log: true,
@@ -30,7 +44,7 @@ const axes = (() => {
     const sorted = scores.filter(formats.known).sort((one, other) => one - other);
     if (!sorted.length) return [0, 1];
     const [low, high] = [quantile(sorted, 0.1), quantile(sorted, 0.95)];
-    const spread = high - low || Infinity; // mostly one number: there is nothing to leave out
+    const spread = Math.max(high - low, USUAL_SPREAD * Math.abs(high)); // at the end scores are often all the same
     const bottom = Math.max(sorted[0], low - FAR * spread);
     const top = Math.min(sorted[sorted.length - 1], high + FAR * spread);
     const margin = (top - bottom || Math.abs(top) || 1) * 0.06;
@@ -40,7 +54,8 @@ const axes = (() => {
   /** Bytes at 1 and 3 of each power of ten, fewer where they would crowd. */
   function logTicks(low, high, width) {
     const powers = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1) powers.push(10 ** power);
+    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power += 1)
+      powers.push(10 ** power);
     const all = powers.flatMap((power) => [power, 3 * power]).filter((value) => value >= low && value <= high);
     const crowded = all.length * 70 > width;
     const few = crowded ? all.filter((value) => powers.includes(value)) : all;
@@ -65,7 +80,9 @@ const axes = (() => {
     const step = stepOf(Math.max(largest, 1e-3) / 4);
     const needed = Math.max(1, Math.ceil(largest / step - 1e-9));
     const [unit, size] = needed * step < 0.1 ? ["ms", 1e-3] : ["s", 1];
-    const numbers = Array.from({ length: needed + 1 }, (_, index) => String(Number(((index * step) / size).toPrecision(6))));
+    const numbers = Array.from({ length: needed + 1 }, (_, index) =>
+      String(Number(((index * step) / size).toPrecision(6))),
+    );
     return { top: needed * step, ticks: [...numbers.slice(0, -1), `${numbers[needed]} ${unit}`] };
   }
 

@@ -11,22 +11,12 @@
  * }} Picture
  */
 const chart = (() => {
-  const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif';
-  const STRONG = `600 ${FONT}`;
-  const MARK_PIXELS = 11;
   const NEAR_PIXELS = 8;
-  const LABEL_ROOM = 16;
 
-  const measuring = document.createElement("canvas").getContext("2d");
   const pictures = new WeakMap(); // of a host: what it shows now
   const plots = new WeakMap();
   const shown = new Set();
   const resized = new ResizeObserver((entries) => entries.forEach(({ target }) => fit(target.parentElement)));
-
-  const widthOf = (text, font) => {
-    measuring.font = font;
-    return Math.ceil(measuring.measureText(text).width);
-  };
 
   /** Draw a picture in its host; what is there stays if only its data have changed. */
   function show(host, picture) {
@@ -85,18 +75,22 @@ const chart = (() => {
     return {
       width: host.lastChild.clientWidth || 300,
       height,
-      padding: [14, () => roomAtRight(picture()), 0, 0],
+      padding: [14, () => overlay.roomAtRight(picture()), 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { size: 7 } },
       scales: {
-        x: { time: false, distr: axes.KINDS[kind].log ? 3 : 1, range: (_, low, high) => rangeOfX(picture(), low, high) },
+        x: {
+          time: false,
+          distr: axes.KINDS[kind].log ? 3 : 1,
+          range: (_, low, high) => rangeOfX(picture(), low, high),
+        },
         y: { range: () => axes.scoreRange(scoresOf(picture())) },
       },
       axes: [axisOfX(picture), axisOfY()],
       series: [{}, ...curves.map((_, index) => seriesOf(picture, index))],
       hooks: {
-        drawAxes: [(made) => inPlot(made, (context) => drawBand(made, context, picture()))],
-        draw: [(made) => inPlot(made, (context) => drawOver(made, context, picture()))],
+        drawAxes: [(made) => overlay.inPlot(made, (context) => overlay.under(made, context, picture()))],
+        draw: [(made) => overlay.inPlot(made, (context) => overlay.over(made, context, picture()))],
         setCursor: [() => tell(host)],
       },
     };
@@ -121,7 +115,13 @@ const chart = (() => {
   }
 
   const lines = () => ({ stroke: () => signs.colour("line-soft"), width: 1 });
-  const axis = () => ({ stroke: () => signs.colour("muted"), font: FONT, labelFont: FONT, grid: lines(), ticks: { show: false } });
+  const axis = () => ({
+    stroke: () => signs.colour("muted"),
+    font: overlay.FONT,
+    labelFont: overlay.FONT,
+    grid: lines(),
+    ticks: { show: false },
+  });
 
   function axisOfX(picture) {
     const { kind, title } = picture();
@@ -140,135 +140,14 @@ const chart = (() => {
   }
 
   function axisOfY() {
-    const widest = (_, values) => 14 + Math.max(20, ...(values || []).map((value) => widthOf(value, FONT)));
-    const values = (_, ticks, __, ___, step) => ticks.map((tick) => (Math.abs(tick) >= 1e4 ? tick.toExponential(0) : tick.toFixed(decimals(step))));
+    const widest = (_, values) =>
+      14 + Math.max(20, ...(values || []).map((value) => overlay.widthOf(value, overlay.FONT)));
+    const values = (_, ticks, __, ___, step) =>
+      ticks.map((tick) => (Math.abs(tick) >= 1e4 ? tick.toExponential(0) : tick.toFixed(decimals(step))));
     return { ...axis(), space: 44, size: widest, values };
   }
 
   const decimals = (step) => Math.min(6, Math.max(2, Math.ceil(-Math.log10(step) - 1e-9)));
-
-  /** Of several curves some end at the right, where their names need room; one has room of its own. */
-  function roomAtRight({ direct, curves }) {
-    const names = direct && curves.length > 1 ? curves.map(({ label }) => widthOf(label, STRONG)) : [];
-    return LABEL_ROOM + Math.max(0, ...names);
-  }
-
-  // ------------------------------------------------------------------------------------------------ beside the curves
-
-  /** Draw with the plot's corner as origin, in pixels of the page. */
-  function inPlot(made, draw) {
-    const context = made.ctx;
-    context.save();
-    context.translate(made.bbox.left, made.bbox.top);
-    context.scale(devicePixelRatio, devicePixelRatio);
-    context.textBaseline = "middle";
-    draw(context);
-    context.restore();
-  }
-
-  const sizeOf = (made) => ({ width: made.bbox.width / devicePixelRatio, height: made.bbox.height / devicePixelRatio });
-  const placeOf = (made, x, y) => [made.valToPos(x, "x"), made.valToPos(y, "y")];
-
-  /** A stretch of the axis: how long a run has been waiting. */
-  function drawBand(made, context, { band }) {
-    if (!band) return;
-    const { height } = sizeOf(made);
-    const [from, to] = [made.valToPos(band.from, "x"), made.valToPos(band.to, "x")];
-    context.fillStyle = signs.colour("late-soft");
-    context.fillRect(from, 0, to - from, height);
-    context.fillStyle = signs.colour("late-fill");
-    context.fillRect(to - 1.5, 0, 1.5, height);
-    context.font = FONT;
-    context.fillStyle = signs.colour("late");
-    context.textAlign = "right";
-    if (to - from > widthOf(band.text, FONT) + 12) context.fillText(band.text, to - 7, height - 32);
-  }
-
-  function drawOver(made, context, picture) {
-    if (picture.level) drawLevel(made, context, picture.level);
-    for (const mark of picture.marks) drawMark(made, context, mark);
-    const tags = [...levelTags(made, picture), ...endTags(made, picture)];
-    for (const tag of tags) drawDot(context, tag);
-    drawTags(made, context, picture, tags.filter(({ text }) => text));
-  }
-
-  function drawLevel(made, context, level) {
-    const { width } = sizeOf(made);
-    const y = made.valToPos(level.value, "y");
-    context.strokeStyle = signs.colour("muted");
-    context.setLineDash([2, 3]);
-    context.beginPath();
-    context.moveTo(0, y);
-    context.lineTo(width, y);
-    context.stroke();
-    context.setLineDash([]);
-  }
-
-  function drawMark(made, context, { x, sign }) {
-    const { width, height } = sizeOf(made);
-    const left = made.valToPos(x, "x");
-    if (left >= 0 && left <= width) signs.onCanvas(context, sign, left, height - 10, MARK_PIXELS, signs.colourOf(sign));
-  }
-
-  function endTags(made, { curves, direct, kind }) {
-    const drawn = axes.KINDS[kind].log ? curves.filter(({ x }) => x[x.length - 1] > 0) : curves;
-    return drawn.filter(({ y }) => y.length).map(({ x, y, label, colour }) => {
-      const [left, top] = placeOf(made, x[x.length - 1], y[y.length - 1]);
-      return { x: left, y: top, text: direct ? label : "", font: STRONG, colour: signs.colour(colour), hollow: false };
-    });
-  }
-
-  function levelTags(made, { level, direct }) {
-    if (!level) return [];
-    const reached = level.reached.map(({ x, text, colour }) => {
-      const [left, top] = placeOf(made, x, level.value);
-      return { x: left, y: top, text: direct ? text : "", font: FONT, colour: signs.colour(colour), hollow: true };
-    });
-    return [...reached, nameOfLevel(made, level)];
-  }
-
-  /** Anywhere along the level, just above it. */
-  function nameOfLevel(made, { value, text }) {
-    const [width, y] = [sizeOf(made).width, made.valToPos(value, "y")];
-    const corners = [0.005, 0.25, 0.5, 0.75].map((share) => [share * width, y - labels.HEIGHT - 2]);
-    return { x: 0, y, corners, text, font: FONT, colour: signs.colour("muted"), bare: true };
-  }
-
-  function drawDot(context, { x, y, colour, hollow, bare }) {
-    if (bare) return;
-    context.beginPath();
-    context.arc(x, y, hollow ? 4 : 3.2, 0, 2 * Math.PI);
-    context.fillStyle = hollow ? signs.colour("panel") : colour;
-    context.fill();
-    context.strokeStyle = colour;
-    context.lineWidth = 1.8;
-    if (hollow) context.stroke();
-  }
-
-  function drawTags(made, context, picture, tags) {
-    const { width, height } = sizeOf(made);
-    const box = { width: width + roomAtRight(picture), height: height - (picture.marks.length ? 18 : 0) };
-    const wanted = tags.map((tag) => ({ ...tag, width: widthOf(tag.text, tag.font) }));
-    const spots = labels.place(wanted, box, picture.curves.map((_, index) => pointsOf(made, index + 1)));
-    context.textAlign = "left";
-    spots.forEach((spot, index) => spot && drawText(context, wanted[index], spot));
-  }
-
-  /** With a rim of the ground's colour, so that a line behind it does not cross the letters. */
-  function drawText(context, { text, font, colour }, { left, top }) {
-    context.font = font;
-    context.lineWidth = 4;
-    context.lineJoin = "round";
-    context.strokeStyle = signs.colour("panel");
-    context.strokeText(text, left, top + labels.HEIGHT / 2);
-    context.fillStyle = colour;
-    context.fillText(text, left, top + labels.HEIGHT / 2);
-  }
-
-  function pointsOf(made, series) {
-    const [x, y] = [made.data[0], made.data[series]];
-    return x.map((_, index) => index).filter((index) => formats.known(y[index])).map((index) => placeOf(made, x[index], y[index]));
-  }
 
   // ------------------------------------------------------------------------------------------------ what is pointed at
 
@@ -276,8 +155,12 @@ const chart = (() => {
     const made = plots.get(host);
     const picture = pictures.get(host);
     const left = made ? made.cursor.left : -1;
-    const x = made && left >= 0 && made.cursor.idx !== null && made.cursor.idx !== undefined ? made.data[0][made.cursor.idx] : null;
-    const near = x === null ? [] : picture.marks.filter((mark) => Math.abs(made.valToPos(mark.x, "x") - left) < NEAR_PIXELS);
+    const x =
+      made && left >= 0 && made.cursor.idx !== null && made.cursor.idx !== undefined
+        ? made.data[0][made.cursor.idx]
+        : null;
+    const near =
+      x === null ? [] : picture.marks.filter((mark) => Math.abs(made.valToPos(mark.x, "x") - left) < NEAR_PIXELS);
     dom.show(host.firstChild, picture.readout(x ?? null, near));
   }
 

@@ -7,21 +7,46 @@ const clients = (() => {
   const AT_FIRST = 25;
   const TROUBLE = new Set(["late", "away", "failed", "stopped"]);
 
-  const legend = (label, ...items) => element("ul", { class: "legend end", "aria-label": label }, items.map((item) => element("li", {}, item)));
+  const legend = (label, ...items) =>
+    element(
+      "ul",
+      { class: "legend end", "aria-label": label },
+      items.map((item) => element("li", {}, item)),
+    );
   const swatch = (kind) => element("i", { class: `swatch ${kind}` });
+
+  const byName = (one, other) => one.name.localeCompare(other.name, "en", { numeric: true });
+
+  /** Trouble first, as it came; the others by name, so that rows stay where they are from round to round. */
+  function inOrder(rows) {
+    const troubled = rows.filter((row) => TROUBLE.has(row.sign));
+    return [...troubled, ...rows.filter((row) => !TROUBLE.has(row.sign)).sort(byName)];
+  }
 
   /** The table; its bars share one scale and one order, so that they can be compared. */
   function table(run, state, changed) {
-    const rows = run.clients_table || [];
+    const rows = inOrder(run.clients_table || []);
     if (!rows.length) return null;
     const scale = axes.secondsScale(Math.max(0.001, ...rows.map((row) => row.total || 0)));
-    const showAll = () => { state.allClients = true; changed(); };
+    const showAll = () => {
+      state.allClients = true;
+      changed();
+    };
     const { shown, more } = parts.shortened(rows, AT_FIRST, state.allClients, showAll, "client");
     return parts.panel(
       "clients",
       "clients",
       parts.header("Clients", tally(run.clients_counts), phasesLegend()),
-      element("table", {}, element("thead", {}, head(scale)), element("tbody", {}, shown.map((row) => clientRow(row, scale, run, state)))),
+      element(
+        "table",
+        {},
+        element("thead", {}, head(scale)),
+        element(
+          "tbody",
+          {},
+          shown.map((row) => clientRow(row, scale, run, state)),
+        ),
+      ),
       more,
     );
   }
@@ -29,16 +54,27 @@ const clients = (() => {
   function tally(counts) {
     const sign = { late: "late", away: "away", "put out": "away" };
     const items = Object.entries(counts || {}).filter(([, number]) => number);
-    return element("span", { class: "tally" }, items.map(([word, number]) => parts.state(sign[word] || "ok", `${formats.count(number)} ${word}`)));
+    return element(
+      "span",
+      { class: "tally" },
+      items.map(([word, number]) => parts.state(sign[word] || "ok", `${formats.count(number)} ${word}`)),
+    );
   }
 
   function phasesLegend() {
-    const items = Object.entries(GROUPS).flatMap(([group, phases]) => [element("b", {}, group), ...phases.map((phase) => [swatch(phase), phase])]);
+    const items = Object.entries(GROUPS).flatMap(([group, phases]) => [
+      element("b", {}, group),
+      ...phases.map((phase) => [swatch(phase), phase]),
+    ]);
     return legend("Phases of a round", ...items);
   }
 
   function head({ ticks }) {
-    const scale = element("span", { class: "scale", "aria-hidden": "true" }, ticks.map((tick) => element("span", {}, tick)));
+    const scale = element(
+      "span",
+      { class: "scale", "aria-hidden": "true" },
+      ticks.map((tick) => element("span", {}, tick)),
+    );
     const column = (kind, title) => element("th", { class: kind }, title);
     return element(
       "tr",
@@ -55,8 +91,12 @@ const clients = (() => {
   }
 
   function clientRow(row, scale, run, state) {
-    const kinds = [row.sign === "late" ? "late-row" : "", state.pointed === row.name ? "pointed-row" : ""].filter(Boolean).join(" ");
-    const memory = formats.known(row.memory_mb) ? { value: String(Math.round(row.memory_mb)), unit: "MB" } : formats.bytes(null);
+    const kinds = [row.sign === "late" ? "late-row" : "", state.pointed === row.name ? "pointed-row" : ""]
+      .filter(Boolean)
+      .join(" ");
+    const memory = formats.known(row.memory_mb)
+      ? { value: String(Math.round(row.memory_mb)), unit: "MB" }
+      : formats.bytes(null);
     const past = formats.known(row.phases_round) && row.phases_round < run.round - 1;
     return element(
       "tr",
@@ -64,11 +104,19 @@ const clients = (() => {
       element("td", { class: "name-cell", title: row.name }, row.name),
       element("td", { class: "state-cell" }, parts.state(row.sign, row.state_text || row.state)),
       element("td", { class: past ? "phases past" : "phases" }, track(row, scale)),
-      element("td", { class: "mostly" }, [row.mostly, past ? `round ${formats.count(row.phases_round)}` : ""].filter(Boolean).join(", ")),
+      element(
+        "td",
+        { class: "mostly" },
+        [row.mostly, past ? `round ${formats.count(row.phases_round)}` : ""].filter(Boolean).join(", "),
+      ),
       element("td", { class: "num link" }, parts.quantity(formats.speed(row.link_bits_per_second))),
       element("td", { class: "num sent" }, parts.quantity(formats.bytes(row.sent_bytes))),
       element("td", { class: "num memory" }, parts.quantity(memory)),
-      element("td", { class: row.missed && TROUBLE.has(row.sign) ? "num missed is-away" : "num missed" }, formats.count(row.missed)),
+      element(
+        "td",
+        { class: row.missed && TROUBLE.has(row.sign) ? "num missed is-away" : "num missed" },
+        formats.count(row.missed),
+      ),
     );
   }
 
@@ -80,25 +128,51 @@ const clients = (() => {
     };
     const stack = element("span", { class: "stack" }, PHASES.filter((phase) => seconds[phase] > 0).map(part));
     const lines = ticks.slice(0, -1).map(() => element("i", {}));
-    return element("span", { class: "track" }, element("span", { class: "ground" }, element("span", { class: "lines" }, lines), stack), element("span", { class: "total" }, formats.known(total) ? formats.duration(total) : "–"));
+    return element(
+      "span",
+      { class: "track" },
+      element("span", { class: "ground" }, element("span", { class: "lines" }, lines), stack),
+      element("span", { class: "total" }, formats.known(total) ? formats.duration(total) : "–"),
+    );
   }
 
   /** Client by round, the newest at the right. */
   function rounds(run) {
     const content = run.strip;
     if (!content || !content.clients.length) return null;
-    const nouns = ["counted", "late", "missed"].filter((noun) => content.clients.some((one) => one[noun]));
-    const sum = (one, noun) => element("span", {}, one[noun] ? [element("b", {}, formats.count(one[noun])), ` ${noun}`] : null);
+    const worst = (one, other) => other.late + other.missed - one.late - one.missed || byName(one, other);
+    const shown = [...content.clients].sort(worst);
+    const nouns = ["counted", "late", "missed"].filter((noun) => shown.some((one) => one[noun]));
+    const sum = (one, noun) =>
+      element("span", {}, one[noun] ? [element("b", {}, formats.count(one[noun])), ` ${noun}`] : null);
     return parts.panel(
       "strip",
       "strip-panel",
-      parts.header("Last rounds", element("span", { class: "pointed muted", drawn: () => {} }), stripLegend(content.bounds)),
+      parts.header(
+        "Last rounds",
+        element("span", { class: "pointed muted", drawn: () => {} }),
+        stripLegend(content.bounds),
+      ),
       element(
         "div",
         { class: "strip" },
-        element("ol", { class: "names" }, content.clients.map((one) => element("li", { title: one.name }, signs.icon(one.sign), element("span", {}, one.name)))),
-        element("div", { class: "cells", drawn: (host) => strip.show(host, content) }),
-        element("ol", { class: "sums" }, content.clients.map((one) => element("li", {}, nouns.map((noun) => sum(one, noun))))),
+        element(
+          "ol",
+          { class: "names" },
+          shown.map((one) => element("li", { title: one.name }, signs.icon(one.sign), element("span", {}, one.name))),
+        ),
+        element("div", { class: "cells", drawn: (host) => strip.show(host, { ...content, clients: shown }) }),
+        element(
+          "ol",
+          { class: "sums" },
+          shown.map((one) =>
+            element(
+              "li",
+              {},
+              nouns.map((noun) => sum(one, noun)),
+            ),
+          ),
+        ),
       ),
     );
   }

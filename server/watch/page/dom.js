@@ -13,14 +13,17 @@ const dom = (() => {
    * @param {...*} children nodes, texts, numbers, lists of them; null is left out
    */
   function element(tag, settings = {}, ...children) {
-    const made = SVG_TAGS.has(tag) ? document.createElementNS("http://www.w3.org/2000/svg", tag) : document.createElement(tag);
+    const made = SVG_TAGS.has(tag)
+      ? document.createElementNS("http://www.w3.org/2000/svg", tag)
+      : document.createElement(tag);
     for (const [name, value] of Object.entries(settings)) set(made, name, value);
     made.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
     return made;
   }
 
   function set(made, name, value) {
-    if (name === "style") Object.assign(made.style, value); // as an attribute it would be refused: no inline styles
+    if (name === "style")
+      Object.assign(made.style, value); // as an attribute it would be refused: no inline styles
     else if (HANDLERS.includes(name) || STATES.includes(name)) made[name] = value;
     else if (value === true) made.setAttribute(name, "");
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);

@@ -29,11 +29,18 @@ const feed = (() => {
       source.onmessage = (event) => listener.received(JSON.parse(event.data));
       source.onerror = () => {
         source.close(); // its own way to come back gives up at some errors
-        ask(id === null ? "/api/runs" : "/api/run", ids).then(again, (error) => (error.refused ? listener.refused(error.message) : gone()));
+        ask(id === null ? "/api/runs" : "/api/run", ids).then(again, (error) =>
+          error.refused ? listener.refused(error.message) : gone(),
+        );
       };
     };
-    const gone = () => { listener.gone(); again(); };
-    const again = () => { timer = source ? setTimeout(open, AGAIN_MILLISECONDS) : null; };
+    const gone = () => {
+      listener.gone();
+      again();
+    };
+    const again = () => {
+      timer = source ? setTimeout(open, AGAIN_MILLISECONDS) : null;
+    };
     open();
     return () => {
       source.close();

@@ -2,7 +2,7 @@
 /** Numbers and times as people read them. A quantity is {value, unit}, so that units can be set apart. */
 const formats = (() => {
   const NOTHING = "–";
-  const SUPERSCRIPTS = { "-": "⁻", 0: "⁰", 1: "¹", 2: "²", 3: "³", 4: "⁴", 5: "⁵", 6: "⁶", 7: "⁷", 8: "⁸", 9: "⁹" };
+  const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 
   const known = (number) => typeof number === "number" && Number.isFinite(number);
@@ -32,8 +32,8 @@ const formats = (() => {
   /** 4.2 ms, 0.36 s, 32 s, 2 min 45 s, 3 h 5 min. */
   function duration(seconds) {
     if (!known(seconds)) return NOTHING;
-    if (seconds < 0.0995) return `${Number((1000 * seconds).toPrecision(2))} ms`;
-    if (seconds < 9.995) return `${seconds.toFixed(2)} s`;
+    if (seconds > 0 && seconds < 0.0995) return `${Number((1000 * seconds).toPrecision(2))} ms`;
+    if (seconds < 9.995) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(2)} s`;
     const whole = Math.round(seconds);
     if (whole < 60) return `${whole} s`;
     if (whole < 3600) return pair(whole, 60, "min", "s");
@@ -59,7 +59,8 @@ const formats = (() => {
     if (!known(number)) return NOTHING;
     if (number === 0) return "0";
     const [digits, exponent] = number.toExponential(0).split("e");
-    return `${digits} · 10${[...String(Number(exponent))].map((digit) => SUPERSCRIPTS[digit]).join("")}`;
+    const raised = [...exponent].map((digit) => (digit === "-" ? "⁻" : (SUPERSCRIPTS[digit] ?? "")));
+    return `${digits} · 10${raised.join("")}`;
   }
 
   const time = (iso) => (iso ? iso.slice(11, 19) : NOTHING);
@@ -73,8 +74,13 @@ const formats = (() => {
     return today ? minute : `${date.getUTCDate()} ${MONTHS[date.getUTCMonth()]} ${minute}`;
   }
 
-  const secondsSince = (iso) => Math.max(0, (Date.now() - Date.parse(iso)) / 1000);
+  /** How long ago, no finer than one can read. */
+  function ago(iso) {
+    const seconds = Math.max(0, Math.round((Date.now() - Date.parse(iso)) / 1000));
+    return `${duration(seconds < 60 ? seconds : seconds - (seconds % 60))} ago`;
+  }
+
   const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
-  return { known, bytes, speed, text, duration, count, score, density, power, time, started, secondsSince, plural, threeDigits };
+  return { known, bytes, speed, text, duration, count, score, density, power, time, started, ago, plural, threeDigits };
 })();

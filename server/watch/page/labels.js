@@ -25,12 +25,16 @@ const labels = (() => {
     );
   }
 
-  const inside = (spot, box) => spot.left >= 0 && spot.top >= 0 && spot.left + spot.width <= box.width && spot.top + HEIGHT <= box.height;
+  const inside = (spot, box) =>
+    spot.left >= 0 && spot.top >= 0 && spot.left + spot.width <= box.width && spot.top + HEIGHT <= box.height;
   const overlap = (one, other) =>
-    one.left < other.left + other.width + 4 && other.left < one.left + one.width + 4 && Math.abs(one.top - other.top) < HEIGHT;
+    one.left < other.left + other.width + 4 &&
+    other.left < one.left + one.width + 4 &&
+    Math.abs(one.top - other.top) < HEIGHT;
 
   function covered(spot, points) {
-    const hit = ([x, y]) => x > spot.left - 2 && x < spot.left + spot.width + 2 && y > spot.top && y < spot.top + HEIGHT;
+    const hit = ([x, y]) =>
+      x > spot.left - 2 && x < spot.left + spot.width + 2 && y > spot.top && y < spot.top + HEIGHT;
     return points.filter(hit).length;
   }
 
@@ -39,7 +43,10 @@ const labels = (() => {
     return line.flatMap(([x, y], index) => {
       const [fromX, fromY] = line[Math.max(0, index - 1)];
       const steps = Math.max(1, Math.ceil(Math.hypot(x - fromX, y - fromY) / SAMPLE_PIXELS));
-      return Array.from({ length: steps }, (_, step) => [fromX + ((x - fromX) * (step + 1)) / steps, fromY + ((y - fromY) * (step + 1)) / steps]);
+      return Array.from({ length: steps }, (_, step) => [
+        fromX + ((x - fromX) * (step + 1)) / steps,
+        fromY + ((y - fromY) * (step + 1)) / steps,
+      ]);
     });
   }
 
@@ -54,7 +61,9 @@ const labels = (() => {
     const points = lines.flatMap(sampled);
     const taken = [];
     return wanted.map((label) => {
-      const free = candidates(label).filter((spot) => inside(spot, box) && !taken.some((other) => overlap(spot, other)));
+      const free = candidates(label).filter(
+        (spot) => inside(spot, box) && !taken.some((other) => overlap(spot, other)),
+      );
       for (const spot of free) spot.price += PRICE_OF_A_COVERED_POINT * covered(spot, points);
       const best = free.reduce((least, spot) => (least && least.price <= spot.price ? least : spot), null);
       if (best) taken.push(best);

@@ -22,9 +22,10 @@
     if (location.hash && !location.hash.startsWith("#/")) return; // such as the link that skips the top
     stop();
     Object.assign(now, route(), { data: null, refused: null, gone: false });
-    if (now.view === "run" && (!visited.run || visited.run.id !== now.id)) Object.assign(visited, { run: { id: now.id, state: null } });
+    if (now.view === "run" && (!visited.run || visited.run.id !== now.id))
+      Object.assign(visited, { run: { id: now.id, state: null } });
     if (now.view === "compare") visited.ids = now.ids;
-    states.run.pointed = null;
+    Object.assign(states.run, { pointed: null, trouble: null });
     states.compare.level = null;
     scrollTo(0, 0);
     stop = feed.embedded ? showEmbedded() : followView();
@@ -42,11 +43,20 @@
 
   function followView() {
     const view = location.hash;
-    const mine = (act) => (value) => { if (location.hash === view) { act(value); draw(); } };
+    const mine = (act) => (value) => {
+      if (location.hash === view) {
+        act(value);
+        draw();
+      }
+    };
     const listener = {
       received: mine((data) => received(data)),
-      gone: mine(() => { now.gone = true; }),
-      refused: mine((why) => { now.refused = why; }),
+      gone: mine(() => {
+        now.gone = true;
+      }),
+      refused: mine((why) => {
+        now.refused = why;
+      }),
     };
     return now.view === "compare" ? followCompared(listener) : feed.follow(now.id, listener);
   }
@@ -57,10 +67,14 @@
     return feed.follow(null, {
       ...listener,
       received: ({ runs }) => {
-        const state = JSON.stringify(runs.filter(({ id }) => now.ids.includes(id)).map(({ id, round, state: word }) => [id, round, word]));
+        const state = JSON.stringify(
+          runs.filter(({ id }) => now.ids.includes(id)).map(({ id, round, state: word }) => [id, round, word]),
+        );
         if (state === before) return;
         before = state;
-        feed.ask("/api/compare", now.ids).then(listener.received, (error) => (error.refused ? listener.refused(error.message) : listener.gone()));
+        feed
+          .ask("/api/compare", now.ids)
+          .then(listener.received, (error) => (error.refused ? listener.refused(error.message) : listener.gone()));
       },
     });
   }
@@ -75,32 +89,53 @@
   function draw() {
     dom.show(document.getElementById("tabs"), tabs());
     dom.show(document.getElementById("feed"), freshness());
-    dom.show(document.getElementById("main"), element("div", { class: "view", "data-key": location.hash || "#/" }, content()));
+    dom.show(
+      document.getElementById("main"),
+      element("div", { class: "view", "data-key": location.hash || "#/" }, content()),
+    );
     document.title = [titleOf(), "Sparse-ProxSkip watch"].filter(Boolean).join(" · ");
   }
 
   function content() {
     if (now.data && now.view === "list") return list.view(now.data.runs, states.list, draw);
-    if (now.data && now.view === "run") return run.view(now.data, states.run, { changed: draw, pick: (id) => states.list.picked.add(id), reportAddress: feed.embedded ? null : feed.address("/report", [now.id]) });
+    if (now.data && now.view === "run")
+      return run.view(now.data, states.run, {
+        changed: draw,
+        pick: (id) => states.list.picked.add(id),
+        reportAddress: feed.embedded ? null : feed.address("/report", [now.id]),
+      });
     if (now.data) return compare.view(now.data, states.compare, { changed: draw, choosing: !feed.embedded });
     if (now.refused) return trouble("There is nothing to show", now.refused);
-    return now.gone ? trouble("watch does not answer", "This page tries again every two seconds.") : element("p", { class: "muted" }, "Reading …");
+    return now.gone
+      ? trouble("watch does not answer", "This page tries again every two seconds.")
+      : element("p", { class: "muted" }, "Reading …");
   }
 
-  const trouble = (title, text) => parts.panel("trouble", "empty", element("h2", {}, title), element("p", {}, text), element("a", { class: "button", href: "#/" }, "All runs"));
+  const trouble = (title, text) =>
+    parts.panel(
+      "trouble",
+      "empty",
+      element("h2", {}, title),
+      element("p", {}, text),
+      element("a", { class: "button", href: "#/" }, "All runs"),
+    );
 
   function titleOf() {
-    if (now.view === "run" && now.data) return `${now.id}, round ${formats.count(now.data.round)}${now.data.state === "waiting" ? ", waiting" : ""}`;
+    if (now.view === "run" && now.data)
+      return `${now.id}, round ${formats.count(now.data.round)}${now.data.state === "waiting" ? ", waiting" : ""}`;
     return now.view === "compare" && now.data ? now.data.title : null;
   }
 
   function tabs() {
-    const tab = (view, href, ...words) => element("a", { "data-key": view, href, "aria-current": now.view === view ? "page" : null }, ...words);
+    const tab = (view, href, ...words) =>
+      element("a", { "data-key": view, href, "aria-current": now.view === view ? "page" : null }, ...words);
     const { run: one, ids } = visited;
     const trouble = one && one.state === "waiting" ? signs.icon("late", "waiting") : null;
     return [
       tab("list", "#/", "Runs"),
-      one ? tab("run", `#/run/${encodeURIComponent(one.id)}`, element("span", { class: "tab-name" }, one.id), trouble) : null,
+      one
+        ? tab("run", `#/run/${encodeURIComponent(one.id)}`, element("span", { class: "tab-name" }, one.id), trouble)
+        : null,
       ids.length ? tab("compare", `#/compare/${ids.map(encodeURIComponent).join(",")}`, "Compare") : null,
     ];
   }
@@ -110,14 +145,25 @@
     const long = (text) => element("span", { class: "long" }, text);
     if (feed.embedded) return [signs.icon("done"), "report", long(", as it was when it was written")];
     const read = now.lastRead ? `last read ${formats.time(now.lastRead)} UTC` : "nothing read yet";
-    if (now.gone) return [signs.icon("away"), element("span", { class: "is-away" }, "watch is gone"), long(` · ${read} · trying again`)];
+    if (now.gone)
+      return [
+        signs.icon("away"),
+        element("span", { class: "is-away" }, "watch is gone"),
+        long(` · ${read} · trying again`),
+      ];
     return [signs.icon("ok"), "live", long(` · ${read} · read only`)];
   }
 
   addEventListener("hashchange", go);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { chart.repaint(); draw(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+    chart.repaint();
+    draw();
+  });
   if (feed.embedded && !location.hash) history.replaceState(null, "", firstOfReport(feed.embedded));
-  if (!feed.embedded) setInterval(() => { if (now.data && !document.hidden) draw(); }, TICK_MILLISECONDS);
+  if (!feed.embedded)
+    setInterval(() => {
+      if (now.data && !document.hidden) draw();
+    }, TICK_MILLISECONDS);
   go();
 
   function firstOfReport({ runs, compare: compared }) {

@@ -17,7 +17,12 @@ const strip = (() => {
   }
 
   function build(host) {
-    host.append(dom.element("canvas", { role: "img", "aria-label": "The last rounds of each client; the numbers stand beside it" }));
+    host.append(
+      dom.element("canvas", {
+        role: "img",
+        "aria-label": "The last rounds of each client; the numbers stand beside it",
+      }),
+    );
     new ResizeObserver(() => paint(host)).observe(host);
     host.onpointermove = (event) => tell(host, event.offsetX, event.offsetY);
     host.onpointerleave = () => tell(host, -1, -1);
@@ -29,7 +34,15 @@ const strip = (() => {
     const width = host.clientWidth;
     const rounds = Math.max(1, Math.min(last - first + 1, Math.floor(width / NARROWEST_CELL)));
     const cell = Math.min(WIDEST_CELL, width / rounds);
-    return { width, height: clients.length * ROW + AXIS, rounds, cell, left: width - rounds * cell, first: last - rounds + 1, last };
+    return {
+      width,
+      height: clients.length * ROW + AXIS,
+      rounds,
+      cell,
+      left: width - rounds * cell,
+      first: last - rounds + 1,
+      last,
+    };
   }
 
   function paint(host) {
@@ -41,7 +54,9 @@ const strip = (() => {
     Object.assign(canvas.style, { width: `${place.width}px`, height: `${place.height}px` });
     const context = canvas.getContext("2d");
     context.scale(devicePixelRatio, devicePixelRatio);
-    contents.get(host).clients.forEach(({ cells }, row) => paintRow(context, cells.slice(-place.rounds), row * ROW, place));
+    contents
+      .get(host)
+      .clients.forEach(({ cells }, row) => paintRow(context, cells.slice(-place.rounds), row * ROW, place));
     paintAxis(context, place);
   }
 
@@ -65,7 +80,7 @@ const strip = (() => {
     context.textAlign = "center";
     for (let round = Math.ceil(first / step) * step; round <= last; round += step) {
       const x = left + (round - first + 0.5) * cell;
-      if (x > left + 12 && x < left + rounds * cell - 12) context.fillText(formats.count(round), x, height - 4);
+      if (x > left + 16 && x < left + rounds * cell - 16) context.fillText(formats.count(round), x, height - 4);
     }
   }
 
@@ -74,8 +89,13 @@ const strip = (() => {
     const place = layout(host);
     const client = clients[Math.floor(y / ROW)];
     const at = Math.floor((x - place.left) / place.cell);
-    const kind = client && at >= 0 ? client.cells.slice(-place.rounds)[at - (place.rounds - Math.min(place.rounds, client.cells.length))] : undefined;
-    const text = kind ? `${client.name}, round ${formats.count(place.first + at)}: ${WORDS[kind] || heatText(bounds, Number(kind))}` : "";
+    const kind =
+      client && at >= 0
+        ? client.cells.slice(-place.rounds)[at - (place.rounds - Math.min(place.rounds, client.cells.length))]
+        : undefined;
+    const text = kind
+      ? `${client.name}, round ${formats.count(place.first + at)}: ${WORDS[kind] || heatText(bounds, Number(kind))}`
+      : "";
     host.closest(".panel").querySelector(".pointed").textContent = text;
   }
 
@@ -83,7 +103,9 @@ const strip = (() => {
   function heatText(bounds, heat) {
     const number = (value) => Number(value.toPrecision(2));
     if (heat === 1) return `under ${number(bounds[0])} s`;
-    return bounds.length >= heat ? `${number(bounds[heat - 2])} to ${number(bounds[heat - 1])} s` : `over ${number(bounds[heat - 2])} s`;
+    return bounds.length >= heat
+      ? `${number(bounds[heat - 2])} to ${number(bounds[heat - 1])} s`
+      : `over ${number(bounds[heat - 2])} s`;
   }
 
   return { show, heatText };
