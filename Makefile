@@ -19,14 +19,14 @@ demo: $(READY)  ## three methods on handwritten digits, each a server and four c
 	@echo "and gRPC between them. sparse_proxskip and fediht keep 65 of 650 weights, fedavg"
 	@echo "keeps all. Each has its own settings, from the same search: those with which it"
 	@echo "uploads the least until it reads 82 % of unseen digits."
-	@echo "Meanwhile, in a browser: $(BIN)/proxskip-server watch runs/demo"
+	@echo "Open the address that comes first in a browser, and look on."
 	@echo
-	$(BIN)/proxskip-server local demo --output runs/demo/sparse_proxskip
+	$(BIN)/proxskip-server local demo --watch --output runs/demo/sparse_proxskip
 	@echo
-	$(BIN)/proxskip-server local demo --set algorithm.name=fediht \
+	$(BIN)/proxskip-server local demo --watch --set algorithm.name=fediht \
 	    --output runs/demo/fediht
 	@echo
-	$(BIN)/proxskip-server local demo --set algorithm.name=fedavg \
+	$(BIN)/proxskip-server local demo --watch --set algorithm.name=fedavg \
 	    --output runs/demo/fedavg
 	@echo
 	$(BIN)/proxskip-server report --reach 0.82 --reach 0.88 \

@@ -36,7 +36,19 @@ from tests.harness.pages import (
 )
 from tests.harness.processes import free_port
 
-QUICK = ("list", "simulate", "compare", "report", "keys init", "keys add", "keys sign", "keys list", "keys request")
+QUICK = (
+    "list",
+    "simulate",
+    "compare",
+    "report",
+    "predict",
+    "export",
+    "keys init",
+    "keys add",
+    "keys sign",
+    "keys list",
+    "keys request",
+)
 SLOW = ("local",)
 ALSO_RUN = ("grep",)
 SHORT = dict.fromkeys(("simulate", "compare", "local"), ("--set", "rounds=2"))  # a test has seen enough then
@@ -103,43 +115,38 @@ def is_run(command: Command) -> bool:
     return subcommand(command) in (*QUICK, *SLOW)
 
 
-PAGES_TO_MARK = [
-    pytest.param(page, marks=pytest.mark.xfail(reason="README has no marks yet", strict=True))
-    if page.name == "README.md"
-    else page
-    for page in PAGES
-]
-
-
-@pytest.mark.parametrize("page", PAGES_TO_MARK, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_what_is_not_run_says_what_it_needs_or_takes(page: Path) -> None:
     unmarked = [str(command) for command in commands_of(page) if not command.is_marked and not is_run(command)]
     assert unmarked == [], 'say so in a comment: "# needs ..." or "# takes ..."'
 
 
 @pytest.fixture(scope="module")
-def one_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the one run that commands look at."""
-    folder = tmp_path_factory.mktemp("run") / "digits"
-    call("proxskip-server", "simulate", "digits", "--set", "rounds=2", "--output", str(folder))
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make what commands look at: a run of digits, and one of clinics with all that belongs to it."""
+    folder = tmp_path_factory.mktemp("run")
+    simulate = partial(call, "proxskip-server", "simulate")
+    simulate("digits", "--set", "rounds=2", "--output", str(folder / "runs/digits"))
+    examples = FENCE.findall((REPOSITORY / "docs/your-data.md").read_text(encoding="utf-8"))
+    schema = folder / "clinics.yaml"
+    schema.write_text(next(block for _, block in examples if "name: clinics" in block))
+    tables = folder / "folder-of-all-clients"
+    tables.mkdir()
+    for clinic in "abc":
+        rows = [f"{20 + row},{100 + row},{('no', 'yes', 'former')[row % 3]},{3 * row}\n" for row in range(20)]
+        (tables / f"clinic-{clinic}.csv").write_text("age,blood_pressure,smoker,cost\n" + "".join(rows))
+    shutil.copy(tables / "clinic-a.csv", folder / "new.csv")
+    simulate(str(schema), "--data", str(tables), "--set", "rounds=2", "--output", str(folder / "runs/clinics"))
     return folder
 
 
 @pytest.fixture
-def desk(one_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def desk(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Make a folder with what a reader of the pages has by then: two runs, files of their own, keys asked for."""
-    for name in ("digits", "digits-2"):
-        shutil.copytree(one_run, tmp_path / "runs" / name)
+    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(tmp_path / "runs/digits", tmp_path / "runs/digits-2")
     shutil.copy(shipped_path("digits"), tmp_path / "my_experiment.yaml")
     (tmp_path / "DIR").mkdir()
-    examples = FENCE.findall((REPOSITORY / "docs/your-data.md").read_text(encoding="utf-8"))
-    schema = next(block for _, block in examples if "name: clinics" in block)
-    (tmp_path / "clinics.yaml").write_text(schema)
-    (tmp_path / "folder-of-all-clients").mkdir()
-    for clinic in "abc":
-        rows = [f"{20 + row},{100 + row},{('no', 'yes', 'former')[row % 3]},{3 * row}\n" for row in range(20)]
-        table = "age,blood_pressure,smoker,cost\n" + "".join(rows)
-        (tmp_path / "folder-of-all-clients" / f"clinic-{clinic}.csv").write_text(table)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -184,11 +184,12 @@ def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
     assert score == "score   test_accuracy 0.8140, best 0.9000 in round 640"
     assert rounds == "rounds  1500 in 46 s of training, 0.031 s per round"
     assert sent == "sent    471 kB up, 600 kB down per client (on the wire 1.5 MB, 1.2 MB)"
-    assert model == f"model   {about.folder}/model.safetensors: 65 of 650 weights, density 0.1"
-    assert following == f"next    proxskip-server watch {tmp_path}/runs · proxskip-server predict {about.folder}"
+    assert model == f"model   65 of 650 weights (density 0.1), in {about.folder}"
+    commands = [f"proxskip-server watch {tmp_path}/runs", f"proxskip-server predict {about.folder}"]
+    assert following.split("\n        ") == [f"next    {commands[0]}", commands[1]]
     (about.folder / "report.html").touch()
     *_, following = closing_lines(about, course_of(1), left)
-    assert f" · {about.folder}/report.html · " in following
+    assert following.split("\n        ") == [f"next    {about.folder}/report.html, for a browser", *commands]
 
 
 def test_what_was_before_a_resume_is_counted() -> None:

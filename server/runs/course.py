@@ -48,7 +48,7 @@ class Course:
         self.counted: Counter[str] = Counter()  # rounds, by client
         self.upload_bits_per_second: dict[str, float] = {}  # by client, as last seen
         self._slowest: deque[str] = deque(maxlen=ROUNDS_FOR_SLOWEST)
-        self._ends: deque[float] = deque([time.monotonic()], maxlen=ROUNDS_FOR_PACE)
+        self._ends: deque[float] = deque(maxlen=ROUNDS_FOR_PACE)  # of rounds of this process
 
     def catch_up(self, rounds: Iterable[RoundRecord], clients: Iterable[tuple[int, dict[str, ClientRecord]]]) -> None:
         """Hear of the rounds that were done before this process; lines that somebody has edited are passed over."""
@@ -79,7 +79,9 @@ class Course:
     def seconds_per_round(self) -> float | None:
         """Return how long a round takes these days, with its evaluation."""
         ends = list(self._ends)
-        return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else None
+        if len(ends) < 2:
+            return self.last.seconds if ends and self.last else None
+        return (ends[-1] - ends[0]) / (len(ends) - 1)
 
     def times_slowest(self, name: str) -> int:
         """Return in how many of the last ten rounds the others waited for a client."""

@@ -9,7 +9,6 @@ from server.model.finished import FinishedModel
 from server.model.tables import in_a_line
 from server.runs.about import About
 from server.runs.course import Course
-from server.runs.run_folder import MODEL
 
 REPORT = "report.html"
 
@@ -21,7 +20,7 @@ def closing_lines(about: About, course: Course, model: FinishedModel | None) -> 
         f"rounds  {_rounds(course)}",
         f"sent    {_sent(course)}",
         *_left(about, model),
-        f"next    {' · '.join(_next_steps(about, model))}",
+        "next    " + "\n        ".join(_next_steps(about, model)),
     ]
 
 
@@ -29,15 +28,15 @@ def _left(about: About, model: FinishedModel | None) -> Iterator[str]:
     """Return what the model is, and of a table what it has learned."""
     if model is not None:
         kept = round(model.density * about.weights)
-        yield f"model   {about.folder / MODEL}: {kept:,} of {about.weights:,} weights, density {model.density:.3g}"
+        yield f"model   {kept:,} of {about.weights:,} weights (density {model.density:.3g}), in {about.folder}"
         if model.coefficients:
             yield f"learned {in_a_line(model.coefficients)}"
 
 
 def _next_steps(about: About, model: FinishedModel | None) -> Iterator[str]:
-    yield f"proxskip-server watch {about.folder.parent}"
     if (report := about.folder / REPORT).is_file():
-        yield str(report)
+        yield f"{report}, for a browser"
+    yield f"proxskip-server watch {about.folder.parent}"
     if model is not None and model.blueprint:
         yield f"proxskip-server predict {about.folder}"
 
