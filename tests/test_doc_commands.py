@@ -36,7 +36,8 @@ from tests.harness.pages import (
 )
 from tests.harness.processes import free_port
 
-QUICK = (
+KEYS = ("keys init", "keys add", "keys sign", "keys list", "keys request")
+QUICK = ("list", "simulate", "compare", "report", "predict", "export", *KEYS)
     "list",
     "simulate",
     "compare",
