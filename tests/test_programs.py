@@ -183,15 +183,15 @@ def test_a_report_counts_what_was_sent_or_what_the_paper_counts(
     sent_bits = sum(4.0 * float(str(record["payload_bytes_up"])) for record in records)  # of each of the two
     capsys.readouterr()
     for options, mark, upload in (
-        ([], "(as", sent_bits),
-        (["--paper-bits"], "(32 bit", float(str(records[-1]["paper_bits_up"]))),
+        ([], "(as sent)", sent_bits / 8e3),
+        (["--paper-bits"], "(32 bit for each nonzero value)", float(str(records[-1]["paper_bits_up"])) / 1e6),
     ):
         figure = tmp_path / "figure.png"
         run_here("report", str(tmp_path / "sparse"), str(tmp_path / "dense"), "--output", str(figure), *options)
         said = capsys.readouterr().out
-        assert mark in said
+        assert mark in " ".join(said.split())
         sparse_row, dense_row = (next(line for line in said.splitlines() if f" {name} " in line) for name in RUNS)
-        assert f"{upload / 1e6:.3f}" in sparse_row
+        assert f"{upload:.3f}" in sparse_row
         assert f"{dense[-1]['metrics']['test_accuracy']:.4f}" in dense_row  # type: ignore[index]
         assert figure.read_bytes().startswith(b"\x89PNG")
         figure.unlink()
