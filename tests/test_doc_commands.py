@@ -38,18 +38,6 @@ from tests.harness.processes import free_port
 
 KEYS = ("keys init", "keys add", "keys sign", "keys list", "keys request")
 QUICK = ("list", "simulate", "compare", "report", "predict", "export", *KEYS)
-    "list",
-    "simulate",
-    "compare",
-    "report",
-    "predict",
-    "export",
-    "keys init",
-    "keys add",
-    "keys sign",
-    "keys list",
-    "keys request",
-)
 SLOW = ("local",)
 ALSO_RUN = ("grep",)
 SHORT = dict.fromkeys(("simulate", "compare", "local"), ("--set", "rounds=2"))  # a test has seen enough then

@@ -144,7 +144,7 @@ def test_all_algorithms_compare_and_make_a_figure(tmp_path: Path, capsys: pytest
     said = capsys.readouterr().out
     assert (output / "comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "to 0.99" in said
-    assert "(kB, as encoded)" in said
+    assert "(kB, as sent)" in said
     for name in NAMES:
         assert len((output / name / "rounds.jsonl").read_text().splitlines()) == 4
         assert yaml.safe_load((output / name / "experiment.yaml").read_text())["algorithm"]["name"] == name
@@ -158,7 +158,7 @@ def test_a_method_that_diverges_does_not_end_the_comparison(tmp_path: Path, caps
     run_here("compare", "digits", *algorithms, *settings, "--paper-bits", "--output", str(output))
     said = capsys.readouterr().out
     assert "no longer finite" in said
-    assert "(Mbit, 32 bits" in said
+    assert "(Mbit, 32 bit" in said
     assert (output / "comparison.png").exists()
 
 
@@ -185,8 +185,8 @@ def test_a_report_counts_what_was_sent_or_what_the_paper_counts(
     sent_bits = sum(4.0 * float(str(record["payload_bytes_up"])) for record in records)  # of each of the two
     capsys.readouterr()
     for options, mark, upload in (
-        ([], "(kB, as encoded)", f"{sent_bits / 8e3:.1f}"),
-        (["--paper-bits"], "(Mbit, 32 bits", f"{float(str(records[-1]['paper_bits_up'])) / 1e6:.3f}"),
+        ([], "(kB, as sent)", f"{sent_bits / 8e3:.1f}"),
+        (["--paper-bits"], "(Mbit, 32 bit", f"{float(str(records[-1]['paper_bits_up'])) / 1e6:.3f}"),
     ):
         figure = tmp_path / "figure.png"
         run_here("report", str(tmp_path / "sparse"), str(tmp_path / "dense"), "--output", str(figure), *options)
