@@ -69,6 +69,7 @@ class Membership:
         self._times_left_out: dict[str, int] = {}  # in a row
         self._times_forgotten: dict[str, int] = {}  # of what each client was counted on for
         self._wanted = ""  # who must be back before the controls sum to zero again
+        self._is_audited = True  # the last time that it was to be
 
     @property
     def identities(self) -> dict[str, str]:
@@ -153,9 +154,12 @@ class Membership:
         """Return |mean of h_i| / mean of |h_i|, as the occasion's round will find the h_i; None where some are away."""
         controls = None if self.ledger.awaiting else self._controls(occasion, orders, like)
         if controls is None or self.ledger.off_centre:
-            why = "some members do not answer or are not re-centred yet"
-            self._say(Event(f"round {occasion.number - 1}: no audit, as {why}", kind="audit"))
+            if self._is_audited:  # else it was said before
+                why = "some members do not answer or are not re-centred yet"
+                self._say(Event(f"round {occasion.number - 1}: no audit, as {why}", kind="audit"))
+            self._is_audited = False
             return None
+        self._is_audited = True
         norm = controls.relative_norm()
         if norm > LARGEST_SUM and self._algorithm.keeps_zero_sum:
             self.ledger = self.ledger.unbalanced()
