@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from server.watch.clients import STRIP_ROUNDS, Latest
+from server.watch.clients import Latest
 from server.watch.loose import count, number
+from server.watch.rounds import STRIP_ROUNDS
 from server.watch.run_files import RunFiles
 from server.watch.state import State
 from server.watch.status import ClientStatus
@@ -113,13 +114,23 @@ def _last_round(latest: Latest) -> Row:
 
 def strip(run: RunFiles, rows: list[Row]) -> dict[str, Any]:
     """Return a character a round for each client, those with the most trouble first."""
-    rounds = dict(run.clients.rounds)
+    rounds = _seconds_by_round(run)
     last = max(rounds, default=0)
     first = max(min(rounds, default=1), last - STRIP_ROUNDS + 1)
     bounds = _bounds([seconds for one in rounds.values() for seconds in one.values()])
     shown = [_strip_of(row, rounds, range(first, last + 1), bounds) for row in rows]
     shown.sort(key=lambda one: -(one["late"] + one["missed"]))
     return {"first_round": first, "last_round": last, "bounds": bounds, "clients": shown[:MOST_STRIPS]}
+
+
+def _seconds_by_round(run: RunFiles) -> dict[int, dict[str, float]]:
+    """Return what each client took; whom a round waited for, all of it: one that was frozen knows less of it."""
+    rounds = {number: dict(seconds) for number, seconds in run.clients.rounds}
+    for number_of_round, name, seconds in run.rounds.waits:
+        own = rounds.get(number_of_round, {})
+        if name in own:
+            own[name] = max(own[name], seconds)
+    return rounds
 
 
 def _strip_of(row: Row, rounds: Mapping[int, Mapping[str, float]], numbers: range, bounds: list[float]) -> Row:

@@ -28,11 +28,13 @@ def compare(views: Sequence[RunView]) -> Json:
     kind = "payload" if all_encoded else "values"
     labels = _labels(summaries)
     curves = {view.id: curve(view.run, kind) for view in views}
-    levels = _levels([max(one["score"]) for one in curves.values() if one["score"]])
+    metrics = sorted({one["metric"] for one in summaries.values() if one["metric"]})
+    bests = [max(one["score"]) for one in curves.values() if one["score"]]
+    levels = _levels(bests) if len(metrics) == 1 else []  # a score of one metric says nothing of another
     reach = {view.id: [_reach(view.run.rounds, kind, level) for level in levels] for view in views}
     return {
         "title": _title(summaries),
-        "metric": next((one["metric"] for one in summaries.values() if one["metric"]), ""),
+        "metric": " and ".join(metrics),
         "runs": [
             {
                 "id": one,

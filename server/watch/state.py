@@ -50,7 +50,7 @@ def _told(run: RunFiles, now: float) -> State:
         return State(status.state, status.text or _fall(run))
     silent = now - (status.time or 0.0)
     if silent > HEARTBEAT_SECONDS:
-        return State("stopped", f"its process is gone, since {span(silent)}")
+        return State("stopped", f"its process has been gone for {span(silent)}")
     if status.state == "gathering":
         return State("waiting", status.text.removeprefix("waiting ") or "for clients")
     waited = max(0.0, now - status.round_started) if status.round_started else 0.0
@@ -62,7 +62,7 @@ def _told(run: RunFiles, now: float) -> State:
 def _guessed(run: RunFiles, now: float) -> State:
     """Judge a run without a status by its events and by when it wrote last."""
     last, silent = run.happenings.last_of_run, now - run.last_written
-    if last and last.kind in ("stopped", "server failed"):
+    if last and last.kind in ("stopped", "failed", "server failed"):
         return State("stopped" if last.kind == "stopped" else "failed", last.text)
     if silent > max(SILENT_SECONDS, _patience(run)):
         return State("stopped", _fall(run) or f"nothing new for {span(silent)}")
@@ -79,7 +79,8 @@ def _fall(run: RunFiles) -> str:
     if best is None:
         return ""
     highest, last = rounds.scores[best], rounds.scores[rounds.evaluated[-1]]
-    return f"fell from {highest:.3g} in round {rounds.numbers[best]}" if last < FALLEN * highest else ""
+    has_fallen = highest > 0 and last < FALLEN * highest  # a share of what is below zero would be above it
+    return f"fell from {highest:.3g} in round {rounds.numbers[best]}" if has_fallen else ""
 
 
 def banner_of(run: RunFiles, state: State, command: str, now: float) -> dict[str, Any] | None:
