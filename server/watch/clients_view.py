@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
+from common.units import seconds_text
 from server.watch.clients import Latest
 from server.watch.loose import count, number
 from server.watch.rounds import STRIP_ROUNDS
 from server.watch.run_files import RunFiles
 from server.watch.state import State
 from server.watch.status import ClientStatus
-from server.watch.words import span
 
 MOST_ROWS = 200
 MOST_STRIPS = 50
@@ -64,11 +64,11 @@ def _standing(
 
 
 def _told_standing(name: str, run: RunFiles, state: State, one: ClientStatus, now: float) -> tuple[str, str, str]:
-    since = f" for {span(now - one.since)}" if one.since and now > one.since else ""
+    since = f" for {seconds_text(now - one.since)}" if one.since and now > one.since else ""
     if one.state in ("away", "put out"):
         return one.state, "away", one.state + since
     if state.name == "waiting" and name in run.status.waiting_for:
-        return "late", "late", f"no answer for {span(state.waited_seconds)}"
+        return "late", "late", f"no answer for {seconds_text(state.waited_seconds)}"
     if one.done is not None and one.of:
         done = f"step {one.done:.0f} of {one.of:.0f}" if one.state == "training" else f"{one.done / one.of:.0%}"
         return one.state, "ok", f"{one.state}, {done}"

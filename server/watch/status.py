@@ -1,4 +1,4 @@
-"""What the process of a run says it is doing: status.json, which it replaces every second or two."""
+"""What the process of a run says it is doing: status.json, which it replaces every second."""
 
 from __future__ import annotations
 
