@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 Say = Callable[[str], None]
 
@@ -38,6 +38,13 @@ def one_line(text: str, longest: int = LONGEST_LINE) -> str:
     """Return what a peer says as it may be shown and kept: one line, of no more characters, without escapes."""
     cut = text if len(text) <= longest else f"{text[: longest - 1]}…"
     return "".join(character if character.isprintable() else " " for character in cut)
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return names as they stand in a sentence."""
+    if len(names) > most:
+        return f"{', '.join(names[:most])} and {len(names) - most} more"
+    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
 def sparing(say: Say, lines: int, seconds: float) -> Say:

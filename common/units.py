@@ -31,7 +31,8 @@ def seconds_text(seconds: float) -> str:
         (A_MINUTE_SECONDS, "min", 1, "s"),
     ):
         if whole >= unit:
-            return f"{whole // unit} {name} {whole % unit // smaller_unit} {smaller}"
+            rest = whole % unit // smaller_unit
+            return f"{whole // unit} {name}" + (f" {rest} {smaller}" if rest else "")
     return f"{whole} s"
 
 

@@ -17,12 +17,11 @@ from common.doctor.secrets import expiry, readable_by_others
 from common.errors import UserError
 from common.program.address import host_and_port
 from common.program.identity import load_private_key
+from common.say import listed
 from common.storage.lock import is_locked
 from server.keys.certificates import alternative_name
 from server.keys.folder import DEFAULT_PORT, Keys
 from server.runs.run_folder import RunFolder
-
-MOST_NAMES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +69,7 @@ def keys(server: ServerMachine) -> Finding | None:
     opened.revoked()  # refuses what is no key
     if not names:
         return warning("nobody may join yet", f"proxskip-server keys add NAME --keys {server.keys}")
-    return ok(f"{len(names)} may join: {_listed(names)}")
+    return ok(f"{len(names)} may join: {listed(names)}")
 
 
 def secrets(server: ServerMachine) -> Finding | None:
@@ -80,9 +79,9 @@ def secrets(server: ServerMachine) -> Finding | None:
     bundles = sorted((opened.folder / "bundles").glob("*.join"))
     private = [opened.folder / "server.key", opened.folder / "admin" / "ca.key"]
     if found := readable_by_others([*private, *bundles]):
-        return problem(f"others may read {_listed(found)}", f"chmod -R go= {opened.folder}")
+        return problem(f"others may read {listed(list(map(str, found)))}", f"chmod -R go= {opened.folder}")
     if bundles:
-        return warning(f"still here: {_listed(bundles)}", "hand bundles over, then delete them here")
+        return warning(f"still here: {listed(list(map(str, bundles)))}", "hand bundles over, then delete them here")
     return ok("the private keys are for their owner alone")
 
 
@@ -133,9 +132,9 @@ def runs(server: ServerMachine) -> Finding | None:
         states[_state_of(folder)].append(str(folder.path))
     found = ", ".join(f"{len(names)} {state}" for state, names in states.items() if names)
     if damaged := states["unreadable"]:
-        return warning(f"{found}: {_listed(damaged)}", "another version may read it; nobody else needs it")
+        return warning(f"{found}: {listed(damaged)}", "another version may read it; nobody else needs it")
     if left := states["interrupted"]:
-        return warning(f"{found}: {_listed(left)}", f"go on with --resume {left[0]}, or delete what nobody wants")
+        return warning(f"{found}: {listed(left)}", f"go on with --resume {left[0]}, or delete what nobody wants")
     return ok(found) if found else None
 
 
@@ -158,11 +157,6 @@ def _state_of(folder: RunFolder) -> str:
     except UserError:
         return "unreadable"
     return "interrupted"
-
-
-def _listed(names: list[str] | list[Path]) -> str:
-    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-    return ", ".join(map(str, names[:MOST_NAMES])) + more
 
 
 CHECKS: tuple[Check[ServerMachine], ...] = (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from server.runs.report import SENT, Cost, RunInComparison, comparison, comparison_sentences
+from server.runs.report import SENT, RunInComparison, ToReach, comparison, comparison_sentences
 from server.runs.run_folder import RunFolder
 
 REPOSITORY = Path(__file__).parent.parent
@@ -18,14 +18,16 @@ REPOSITORY = Path(__file__).parent.parent
 
 def test_a_comparison_says_who_needs_least_and_cuts_nothing_off() -> None:
     def row(name: str, density: float, *bits: float | None) -> RunInComparison:
-        costs = [Cost(level=level, upload_bits=one) for level, one in zip((0.8, 0.9, 0.95), bits, strict=True)]
+        costs = [ToReach(level=level, upload_bits=one) for level, one in zip((0.8, 0.9, 0.95), bits, strict=True)]
         return RunInComparison(name=name, density=density, final=density, best=1.0, upload_bits=8e6, to_reach=costs)
 
     long_name = "a_method_whose_name_is_longer_than_any_other"
     rows = [row(long_name, 0.1, 8e4, 8e5, None), row("other", 0.1, 4e4, None, None), row("dense", 1.0, 8e4, 4e5, None)]
     assert comparison_sentences(rows, SENT) == [
-        f"To reach 0.8, other uploads the least: 5.0 kB per client; {long_name} 10.0, dense 10.0.",
-        f"To reach 0.9, dense uploads the least: 50.0 kB per client; {long_name} 100.0; not reached by other.",
+        f"To reach 0.8, other uploads the least: 5.0 kB per client. {long_name} uploads 2 times as much and dense "
+        "uploads 2 times as much.",
+        f"To reach 0.9, dense uploads the least: 50.0 kB per client. {long_name} uploads 2 times as much; other does "
+        "not get there.",
         "No run reaches 0.95.",
         f"dense keeps all weights and ends at 1.0000; {long_name} keeps 10 % and ends at 0.1000.",
     ]

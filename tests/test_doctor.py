@@ -250,7 +250,7 @@ def test_what_has_become_of_runs(server: ServerMachine) -> None:
     finished.save_model(FinishedModel.of(experiment, problem, problem.initial_state(), None))
     with busy.locked():
         found = of_server(server, "runs")
-        assert found.found == f"1 finished, 1 under way, 2 interrupted: {left.path}, {damaged.path}"
+        assert found.found == f"1 finished, 1 under way, 2 interrupted: {left.path} and {damaged.path}"
         assert f"--resume {left.path}" in found.remedy
         (damaged.path / "rounds.jsonl").write_text("nonsense\n")
         assert f"1 unreadable: {damaged.path}" in of_server(server, "runs").found

@@ -224,7 +224,7 @@ def test_a_sparkline_shows_all_of_a_long_run() -> None:
         (seconds_text(0.0312), "0.031 s"),
         (seconds_text(0.9996), "1.0 s"),
         (seconds_text(9.96), "10 s"),
-        (seconds_text(59.6), "1 min 0 s"),
+        (seconds_text(59.6), "1 min"),
         (seconds_text(200), "3 min 20 s"),
         (seconds_text(7_530), "2 h 5 min"),
         (seconds_text(273_600), "3 d 4 h"),

@@ -218,8 +218,8 @@ def test_a_run_whose_process_is_gone_is_stopped_and_says_how_it_goes_on(tmp_path
 
 def test_a_run_of_old_without_a_status_is_live_while_it_writes(tmp_path: Path) -> None:
     folder = simulated_run(tmp_path / "run").path
-    (folder / "model.safetensors").unlink()
-    (folder / "events.jsonl").unlink()
+    for name in ("model.safetensors", "events.jsonl", "status.json"):
+        (folder / name).unlink()
     with watch(tmp_path) as visitor:
         assert visitor.ask("/api/run", "run")["state"] == "live"
     an_hour_ago = time.time() - 3600

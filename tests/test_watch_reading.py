@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,11 @@ from hypothesis import strategies as st
 from common.rounds.records import PHASES, clients_of_json
 from server.runs.run_folder import RunFolder
 from server.watch import clients as clients_module
+from server.watch import growing_file
 from server.watch.downsample import kept_points
 from server.watch.folders import run_folders
 from server.watch.growing_file import MOST_BYTES, GrowingFile, start_of_last_lines
+from server.watch.metrics import metrics
 from server.watch.run_files import RunFiles
 from server.watch.run_view import Json, RunView
 from server.watch.watched import Watched
@@ -262,6 +265,7 @@ def test_coefficients_are_read_from_the_head_of_the_model(tmp_path: Path) -> Non
     rows = [{"name": "age", "value": 2.5}, {"name": "<b>", "value": -1.0}]
     head = json.dumps({"__metadata__": {"coefficients": json.dumps(rows)}, "weight": {"shape": [2, 3]}}).encode()
     (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head)
+    (folder / "status.json").unlink()  # which would say how many weights there are
     run = shown(folder)
     assert run["coefficients"] == rows
     assert run["weights"] == 6
@@ -291,3 +295,70 @@ def test_packed_nonsense_is_refused_in_one_way(junk: bytes) -> None:
     for packed in (b64encode(junk).decode(), junk.decode("latin-1")):
         with pytest.raises(ValueError):  # noqa: PT011 - whichever
             clients_of_json(json.dumps({"round": 1, "packed": packed}))
+
+
+def test_a_client_that_was_frozen_is_late_in_the_strip(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
+    for number in range(1, 11):
+        record = replace(some_record(number, 3), seconds=30.0 if number == 7 else 0.1, waited_for="client-1")
+        folder.add_clients(record)  # in which a frozen client tells only of its own phases
+        folder.add_round(record)
+    strips = {one["name"]: one for one in shown(folder.path)["strip"]["clients"]}
+    assert [one["late"] for one in strips.values()] == [1, 0, 0]
+    assert strips["client-1"]["cells"].index("L") == 6
+
+
+def test_a_file_that_is_longer_than_one_reading_is_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(growing_file, "MOST_BYTES", 2000)
+    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
+    for number in range(1, 51):
+        folder.add_round(some_record(number, 3))
+    assert shown(folder.path)["round"] == 50
+    watched = Watched(tmp_path)
+    assert watched.runs().content["runs"][0]["round"] == 50
+
+
+def test_sums_are_those_of_lines_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients_module, "SUMS_BYTES", 100)
+    monkeypatch.setattr(clients_module, "STRIP_ROUNDS", 5)
+    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
+    for number in range(1, 21):
+        folder.add_clients(some_record(number, 3))
+        folder.add_round(some_record(number, 3))
+    assert {row["missed"] for row in shown(folder.path)["clients_table"]} == {0}
+
+
+@pytest.mark.parametrize(
+    "name", ["status.json", "experiment.yaml", "events.jsonl", "clients.jsonl", "model.safetensors"]
+)
+@pytest.mark.timeout(20)
+def test_nobody_waits_for_a_pipe_in_the_place_of_a_file(tmp_path: Path, name: str) -> None:
+    folder = deployed_run(tmp_path / "run").path
+    (folder / name).unlink(missing_ok=True)
+    os.mkfifo(folder / name)
+    assert shown(folder)["id"] == "run"
+
+
+def test_a_score_below_zero_has_not_fallen(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
+    for number, score in enumerate((-0.4, -0.3, -0.2), 1):
+        folder.add_round(some_record(number, 3, score))
+    assert shown(folder.path)["banner"] is None
+
+
+def test_a_folder_whose_name_is_no_text_is_shown_too(tmp_path: Path) -> None:
+    simulated_run(tmp_path / os.fsdecode(b"run-\xff"))
+    watched = Watched(tmp_path)
+    (run,) = watched.runs().content["runs"]
+    assert watched.with_all(metrics).encode()
+    assert watched.run(run["id"]).content["round"] == 6
+
+
+def test_runs_of_different_metrics_are_not_compared_by_their_scores(tmp_path: Path) -> None:
+    simulated_run(tmp_path / "one")
+    folder = RunFolder.create(tmp_path / "other", experiment_of(), "data")
+    folder.add_round(replace(some_record(1, 3), metrics={"test_r2": 0.7}))
+    compared = Watched(tmp_path).compared(["one", "other"]).content
+    assert (compared["levels"], compared["sentences"]["sent"]) == ([], "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from common.units import bytes_text
 from server.commands import options
 from server.commands.console import Terminal
 from server.commands.new_file import refuse_existing
@@ -27,7 +28,7 @@ def export(run: options.RunPath, to: options.ExportTo, output: options.ExportFil
     content = exported(folder.model(), to.value)
     replace_file(file, content)
     whole = (folder.path / MODEL).stat().st_size
-    terminal.say(f"{file}: {len(content) / 1e3:.1f} kB ({MODEL}: {whole / 1e3:.1f} kB)")
+    terminal.say(f"{file}: {bytes_text(len(content))} ({MODEL}: {bytes_text(whole)})")
     if to == "sparse":
         size = "a smaller file" if len(content) < whole else "no smaller, as most of it is no weights"
         terminal.say(f"{size}; and no faster model: common runtimes compute with the zeros too")

@@ -13,9 +13,9 @@ from rich.text import Text
 
 from common.errors import UserError
 from common.rounds.records import RoundRecord
+from server.runs.least import Cost, who_needs_least
 
 Records = Sequence[RoundRecord]
-MOST_NAMES = 4  # in a sentence
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,15 @@ class Count:
         """Return an amount, without its unit."""
         return f"{bits / self.bits_per_unit:.{self.digits}f}"
 
+    @property
+    def cost(self) -> Cost:
+        """Return how amounts are told in a sentence."""
+        return Cost(
+            "uploads the least",
+            lambda bits: f"{self.text(bits)} {self.unit} per client",
+            "uploads {} times as much",
+        )
+
 
 SENT = Count(True, "kB", 8e3, 1, "as sent")
 VALUES = Count(False, "kB", 8e3, 1, "4 bytes for each nonzero value")
@@ -47,7 +56,7 @@ def count_for(runs: Mapping[str, Records], *, paper_bits: bool) -> Count:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cost:
+class ToReach:
     """What a client had uploaded when the metric first reached a level."""
 
     level: float
@@ -63,7 +72,7 @@ class RunInComparison:
     final: float
     best: float
     upload_bits: float
-    to_reach: list[Cost]
+    to_reach: list[ToReach]
 
 
 def compared(
@@ -85,7 +94,7 @@ def compared(
             final=scores[name][-1],
             best=max(scores[name]),
             upload_bits=points[-1][0],
-            to_reach=[Cost(level=level, upload_bits=bits_to_reach(points, level)) for level in levels],
+            to_reach=[ToReach(level=level, upload_bits=bits_to_reach(points, level)) for level in levels],
         )
         for name, points in curves.items()
     ]
@@ -113,20 +122,12 @@ def _comparison_table(rows: Sequence[RunInComparison], count: Count) -> Table:
 
 def comparison_sentences(rows: Sequence[RunInComparison], count: Count) -> list[str]:
     """Return what the table says: who needs the least for each level, and what a dense model came to."""
-    levels = range(len(rows[0].to_reach))
-    return [*(_who_needs_least(rows, count, place) for place in levels), *_dense_beside_sparse(rows)]
-
-
-def _who_needs_least(rows: Sequence[RunInComparison], count: Count, place: int) -> str:
-    level = f"{rows[0].to_reach[place].level:.4g}"
-    reached = [(cost, row.name) for row in rows if (cost := row.to_reach[place].upload_bits) is not None]
-    if not reached:
-        return f"No run reaches {level}."
-    (least, first), *others = [(count.text(bits), name) for bits, name in sorted(reached)]
-    beside = _listed([f"{name} {amount}" for amount, name in others])
-    never = _listed([row.name for row in rows if row.to_reach[place].upload_bits is None])
-    parts = [f"{first} uploads the least: {least} {count.unit} per client", beside, never and f"not reached by {never}"]
-    return f"To reach {level}, {'; '.join(part for part in parts if part)}."
+    costs = {
+        one.level: {row.name: row.to_reach[place].upload_bits for row in rows}
+        for place, one in enumerate(rows[0].to_reach)
+    }
+    cheapest = [who_needs_least(f"{level:.4g}", by_run, count.cost) for level, by_run in costs.items()]
+    return [*cheapest, *_dense_beside_sparse(rows)]
 
 
 def _dense_beside_sparse(rows: Sequence[RunInComparison]) -> list[str]:
@@ -141,12 +142,6 @@ def _dense_beside_sparse(rows: Sequence[RunInComparison]) -> list[str]:
         f"{dense.name} keeps all weights and ends at {dense.final:.4f}; "
         f"{sparse.name} keeps {kept} and ends at {sparse.final:.4f}."
     ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first names of a list that may be long."""
-    more = [f"{len(names) - MOST_NAMES} more"] if len(names) > MOST_NAMES else []
-    return ", ".join([*names[:MOST_NAMES], *more])
 
 
 def common_metric(runs: Mapping[str, Records]) -> str:

@@ -28,6 +28,7 @@ CLIENTS = "clients.jsonl"
 EVENTS = "events.jsonl"
 MODEL = "model.safetensors"
 CARD = "README.md"
+REPORT = "report.html"
 LOCK_SECONDS = 10.0
 
 _CLIENTS_OF_ROUND = re.compile(rb'\{"round":(\d+),')  # how a line of clients.jsonl begins

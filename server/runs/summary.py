@@ -9,8 +9,7 @@ from server.model.finished import FinishedModel
 from server.model.tables import in_a_line
 from server.runs.about import About
 from server.runs.course import Course
-
-REPORT = "report.html"
+from server.runs.run_folder import REPORT
 
 
 def closing_lines(about: About, course: Course, model: FinishedModel | None) -> list[str]:

@@ -11,8 +11,9 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 from fastapi.staticfiles import StaticFiles
 
+from server.runs.run_folder import REPORT
 from server.watch.metrics import MEDIA_TYPE, metrics
-from server.watch.report import PAGE, REPORT, report_of
+from server.watch.report import PAGE, report_of
 from server.watch.watched import Answer, Watched
 
 SECONDS_BETWEEN_EVENTS = 1.0

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from common.rounds.records import PHASES, ClientRecord, clients_of_json
 from server.runs.run_folder import CLIENTS
-from server.watch.growing_file import GrowingFile, start_of_last_lines
+from server.watch.growing_file import MOST_BYTES, GrowingFile, start_of_last_lines
 from server.watch.loose import count, number, table, text
+from server.watch.rounds import STRIP_ROUNDS
 
-STRIP_ROUNDS = 200
 MOST_CLIENTS = 10_000  # whose names are kept: nobody has so many
 SECONDS_FOR_SUMS = 0.2  # at a time
 SUMS_BYTES = 1 << 18  # at a time
@@ -61,15 +61,16 @@ class ClientLines:
         """Read what is new, and for a moment what is old."""
         if not self._begun:
             self._begin_near_the_end()
-        news = self._file.read()
-        if news.anew:
-            self._forget()
-        self._each(news.lines, self._add)
+        for news in self._file.readings():
+            if news.anew:
+                self._forget()
+            self._each(news.lines, self._add)
         end = time.monotonic() + SECONDS_FOR_SUMS
         while not self.are_sums_complete and time.monotonic() < end:
-            early = self._early.read(min(SUMS_BYTES, self._early_end - self._early.offset))
-            self._each(early.lines, self._add_to_sums)
-            if not early.lines:
+            left = self._early_end - self._early.offset
+            lines = self._early.read(min(SUMS_BYTES, left)).lines or self._early.read(min(MOST_BYTES, left)).lines
+            self._each(lines, self._add_to_sums)
+            if not lines:
                 self._early_end = self._early.offset  # it was cut, or has a line of nonsense
 
     def _begin_near_the_end(self) -> None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-from server.watch.clients import STRIP_ROUNDS, Latest
+from common.units import seconds_text
+from server.watch.clients import Latest
 from server.watch.loose import count, number
+from server.watch.rounds import STRIP_ROUNDS
 from server.watch.run_files import RunFiles
 from server.watch.state import State
 from server.watch.status import ClientStatus
-from server.watch.words import span
 
 MOST_ROWS = 200
 MOST_STRIPS = 50
@@ -63,11 +64,11 @@ def _standing(
 
 
 def _told_standing(name: str, run: RunFiles, state: State, one: ClientStatus, now: float) -> tuple[str, str, str]:
-    since = f" for {span(now - one.since)}" if one.since and now > one.since else ""
+    since = f" for {seconds_text(now - one.since)}" if one.since and now > one.since else ""
     if one.state in ("away", "put out"):
         return one.state, "away", one.state + since
     if state.name == "waiting" and name in run.status.waiting_for:
-        return "late", "late", f"no answer for {span(state.waited_seconds)}"
+        return "late", "late", f"no answer for {seconds_text(state.waited_seconds)}"
     if one.done is not None and one.of:
         done = f"step {one.done:.0f} of {one.of:.0f}" if one.state == "training" else f"{one.done / one.of:.0%}"
         return one.state, "ok", f"{one.state}, {done}"
@@ -113,13 +114,23 @@ def _last_round(latest: Latest) -> Row:
 
 def strip(run: RunFiles, rows: list[Row]) -> dict[str, Any]:
     """Return a character a round for each client, those with the most trouble first."""
-    rounds = dict(run.clients.rounds)
+    rounds = _seconds_by_round(run)
     last = max(rounds, default=0)
     first = max(min(rounds, default=1), last - STRIP_ROUNDS + 1)
     bounds = _bounds([seconds for one in rounds.values() for seconds in one.values()])
     shown = [_strip_of(row, rounds, range(first, last + 1), bounds) for row in rows]
     shown.sort(key=lambda one: -(one["late"] + one["missed"]))
     return {"first_round": first, "last_round": last, "bounds": bounds, "clients": shown[:MOST_STRIPS]}
+
+
+def _seconds_by_round(run: RunFiles) -> dict[int, dict[str, float]]:
+    """Return what each client took; whom a round waited for, all of it: one that was frozen knows less of it."""
+    rounds = {number: dict(seconds) for number, seconds in run.clients.rounds}
+    for number_of_round, name, seconds in run.rounds.waits:
+        own = rounds.get(number_of_round, {})
+        if name in own:
+            own[name] = max(own[name], seconds)
+    return rounds
 
 
 def _strip_of(row: Row, rounds: Mapping[int, Mapping[str, float]], numbers: range, bounds: list[float]) -> Row:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from common.units import bytes_text, seconds_text
+from server.runs.least import Cost, who_needs_least
 from server.watch.rounds import Rounds
 from server.watch.run_view import Json, RunView, curve
-from server.watch.words import listed, size, span
 
 LEVELS = (0.9, 0.95, 0.98, 1.0)  # of the score that at least two runs reach
-# Of each cost: who has the least, how much that is, and the others beside it.
-COSTS: dict[str, tuple[str, Callable[[float], str], str]] = {
-    "sent": ("sends the least", lambda cost: f"{size(cost)} per client", "sends {} times as much"),
-    "round": ("needs the fewest rounds", lambda cost: f"{cost:.0f}", "needs {} times as many"),
-    "time": ("takes the least time", span, "takes {} times as long"),
+COSTS = {
+    "sent": Cost("sends the least", lambda cost: f"{bytes_text(cost)} per client", "sends {} times as much"),
+    "round": Cost("needs the fewest rounds", lambda cost: f"{cost:.0f}", "needs {} times as many"),
+    "time": Cost("takes the least time", seconds_text, "takes {} times as long"),
 }
-TWO_DIGITS = 10  # are enough below this
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -28,11 +27,13 @@ def compare(views: Sequence[RunView]) -> Json:
     kind = "payload" if all_encoded else "values"
     labels = _labels(summaries)
     curves = {view.id: curve(view.run, kind) for view in views}
-    levels = _levels([max(one["score"]) for one in curves.values() if one["score"]])
+    metrics = sorted({one["metric"] for one in summaries.values() if one["metric"]})
+    bests = [max(one["score"]) for one in curves.values() if one["score"]]
+    levels = _levels(bests) if len(metrics) == 1 else []  # a score of one metric says nothing of another
     reach = {view.id: [_reach(view.run.rounds, kind, level) for level in levels] for view in views}
     return {
         "title": _title(summaries),
-        "metric": next((one["metric"] for one in summaries.values() if one["metric"]), ""),
+        "metric": " and ".join(metrics),
         "runs": [
             {
                 "id": one,
@@ -86,20 +87,8 @@ def _sentence(cost: str, labels: dict[str, str], reach: dict[str, list[Any]], le
     """Return who reaches the highest level at the least cost, and what the others need."""
     if not levels:
         return ""
-    costs = {labels[one]: reached[-1][cost] for one, reached in reach.items() if reached[-1]}
-    never = [labels[one] for one, reached in reach.items() if not reached[-1]]
-    ranked = sorted(costs, key=costs.__getitem__)
-    what, written, beside = COSTS[cost]
-    least = costs[ranked[0]]
-    others = [f"{name} {_times(beside, costs[name], least)}" for name in ranked[1:]]
-    absent = [f"{listed(never)} {'does' if len(never) == 1 else 'do'} not get there"] if never else []
-    rest = "; ".join([*([", ".join(others)] if others else []), *absent])
-    return f"To reach {levels[-1]:.3g}, {ranked[0]} {what}: {written(least)}." + (f" {rest}." if rest else "")
-
-
-def _times(beside: str, cost: float, least: float) -> str:
-    ratio = cost / least if least else 1.0
-    return beside.format(f"{ratio:.2g}" if ratio < TWO_DIGITS else f"{ratio:.0f}")
+    costs = {labels[one]: reached[-1][cost] if reached[-1] else None for one, reached in reach.items()}
+    return who_needs_least(f"{levels[-1]:.3g}", costs, COSTS[cost])
 
 
 def _settings(values: dict[str, dict[str, Any]]) -> Json:

@@ -31,12 +31,13 @@ SIGNS = {
     "refused": "away",
     "process ended": "away",
     "stopped": "stopped",
+    "failed": "stopped",
     "server killed": "stopped",
     "server failed": "stopped",
 }
 MARKED = ("late", "away", "stopped")
 BEGINNINGS = ("started", "resumed")
-ENDINGS = ("stopped", "server killed", "server failed", "finished")
+ENDINGS = ("stopped", "failed", "server killed", "server failed", "finished")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +71,11 @@ class Happenings:
 
     def refresh(self) -> None:
         """Read what is new."""
-        news = self._file.read()
-        if news.anew:
-            self._forget()
-        for line in news.lines:
-            self._add(line)
+        for news in self._file.readings():
+            if news.anew:
+                self._forget()
+            for line in news.lines:
+                self._add(line)
 
     def _add(self, line: bytes) -> None:
         values = json_object(line)

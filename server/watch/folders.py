@@ -15,8 +15,13 @@ MOST_FOLDERS = 20_000  # that are looked into: somebody may watch a whole disk
 def run_folders(root: Path) -> dict[str, Path]:
     """Return all runs under a folder by their paths in it; a folder that is itself a run is one, by its name."""
     if _is_run(_names_in(root)):
-        return {root.resolve().name: root}
-    return {path.relative_to(root).as_posix(): path for path in _found(root)}
+        return {_text(Path(root.resolve().name)): root}
+    return {_text(path.relative_to(root)): path for path in _found(root)}
+
+
+def _text(path: Path) -> str:
+    """Return a path as a text that can be sent: a name may be any bytes."""
+    return os.fsencode(path.as_posix()).decode("utf-8", "replace")
 
 
 def _found(root: Path) -> Iterator[Path]:

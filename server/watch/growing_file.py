@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
 MOST_BYTES = 1 << 25  # at a time; a line that is longer is none of ours
+SMALL_BYTES = 1 << 20  # of a file that is read whole
 REMEMBERED_BYTES = 256  # before the place where the last reading ended
 
 
@@ -19,6 +21,7 @@ class News:
 
     anew: bool  # the file was cut or replaced: what was read before holds no more
     lines: list[bytes]
+    is_all: bool  # that there is for now
 
 
 class GrowingFile:
@@ -29,6 +32,14 @@ class GrowingFile:
         self.offset = 0
         self._inode = 0  # not known yet
         self._before = b""
+
+    def readings(self) -> Iterator[News]:
+        """Read to the end, so much at a time that a long file fits into memory."""
+        while True:
+            news = self.read(MOST_BYTES)
+            yield news
+            if news.is_all:
+                return
 
     def read(self, most_bytes: int = MOST_BYTES) -> News:
         """Return the lines that are new; a last one without its end waits until it is whole."""
@@ -46,7 +57,7 @@ class GrowingFile:
         end = data.rfind(b"\n") + 1 or (len(data) if len(data) == MOST_BYTES else 0)
         self.offset += end
         self._before = (self._before + data[:end])[-REMEMBERED_BYTES:]
-        return News(anew, [line for line in data[:end].split(b"\n") if line])
+        return News(anew, [line for line in data[:end].split(b"\n") if line], len(data) < most_bytes)
 
     def start_at(self, offset: int) -> None:
         """Go on from another place, which is the start of a line."""
@@ -71,6 +82,15 @@ def open_regular(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise OSError(errno.EINVAL, f"{path.name} is not a file")
     return os.fdopen(descriptor, "rb", buffering=0)
+
+
+def read_regular(path: Path) -> bytes:
+    """Return what is in a small file; a large one is refused."""
+    with open_regular(path) as file:
+        content = file.read(SMALL_BYTES + 1)
+    if len(content) > SMALL_BYTES:
+        raise OSError(errno.EFBIG, f"{path.name} is too long")
+    return content
 
 
 def start_of_last_lines(path: Path, lines: int, block_bytes: int = 1 << 20) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 
 from server.runs.run_folder import MODEL
 from server.watch.growing_file import open_regular
-from server.watch.loose import json_object, number, table, text
+from server.watch.loose import count, json_object, number, table, text
 
 LONGEST_HEAD_BYTES = 1 << 24
 LENGTH_BYTES = 8  # how a safetensors file begins: the length of its head
@@ -39,7 +39,7 @@ class ModelHead:
 
 def _weights(shapes: list[Any]) -> int | None:
     try:
-        return int(sum(math.prod(shape) for shape in shapes)) or None
+        return count(sum(math.prod(shape) for shape in shapes)) or None
     except (TypeError, ValueError, OverflowError):
         return None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from common.errors import UserError
 from common.say import Say
 from common.storage.replace import replace_file
+from server.runs.run_folder import REPORT
 from server.watch.comparison import compare
 from server.watch.run_view import Json, RunView
 
 PAGE = Path(__file__).parent / "page"
-REPORT = "report.html"
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"  # asks nobody
 
 _STYLE = re.compile(r'<link rel="stylesheet" href="([^":]+)">')

@@ -6,6 +6,7 @@ import itertools
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -18,6 +19,7 @@ from server.watch.growing_file import GrowingFile
 from server.watch.loose import clock, count, json_object, names, number, table, text
 
 MOST_SPARKS = 40
+STRIP_ROUNDS = 200  # the last, which are shown client by client
 RECENT = 20  # rounds, of which the median says how long one takes
 NOT_EVALUATED = math.nan
 BYTES_A_BIT = 1 / 8
@@ -43,6 +45,7 @@ class Rounds:
         self._spark: list[float] = []
         self._spark_of = 0  # so many scores
         self.newest: dict[str, Any] = {}
+        self.waits: deque[tuple[int, str, float]] = deque(maxlen=STRIP_ROUNDS)  # round, for whom, its seconds
         self.metric = ""
         self.is_encoded = True
         self.wire = 0.0  # bytes that a client has sent with all messages
@@ -52,15 +55,18 @@ class Rounds:
 
     def refresh(self, beginnings: Sequence[float]) -> None:
         """Read what is new; `beginnings` are the times at which processes took the run up."""
-        news = self._file.read()
-        if news.anew:
-            self._forget()
-        for line in news.lines:
-            record = json_object(line)
-            if (number_of_round := count(record.get("round"))) is None:
-                self.unreadable += 1
-            elif number_of_round > self.last_round:
-                self._add(number_of_round, record, beginnings)
+        for news in self._file.readings():
+            if news.anew:
+                self._forget()
+            for line in news.lines:
+                self._add_line(line, beginnings)
+
+    def _add_line(self, line: bytes, beginnings: Sequence[float]) -> None:
+        record = json_object(line)
+        if (number_of_round := count(record.get("round"))) is None:
+            self.unreadable += 1
+        elif number_of_round > self.last_round:
+            self._add(number_of_round, record, beginnings)
 
     def _add(self, number_of_round: int, record: dict[str, Any], beginnings: Sequence[float]) -> None:
         clients = count(record.get("clients")) or 1
@@ -68,6 +74,8 @@ class Rounds:
         self.newest = record
         self.numbers.append(number_of_round)
         self.seconds.append(seconds)
+        if waited_for := text(record.get("waited_for")):
+            self.waits.append((number_of_round, waited_for, seconds))
         self._add_time(clock(record.get("time")), seconds, beginnings)
         payload = count(record.get("payload_bytes_up"))
         self.is_encoded = self.is_encoded and payload is not None

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from server.runs.run_folder import CLIENTS, EVENTS, EXPERIMENT, MODEL, ROUNDS
+from server.runs.status import FILE as STATUS
 from server.watch.clients import ClientLines
 from server.watch.events import Happenings
 from server.watch.model_file import ModelHead
 from server.watch.rounds import Rounds
 from server.watch.settings import Settings
-from server.watch.status import STATUS, Status
+from server.watch.status import Status
 
 Signature = tuple[tuple[int, int, int], ...]  # inode, size and time of each file
 

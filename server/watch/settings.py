@@ -10,8 +10,8 @@ from typing import Any
 from common.errors import UserError
 from common.experiment.plain_yaml import read_yaml
 from common.say import LONGEST_LINE
-from common.storage.replace import read_small_file
 from server.runs.run_folder import DATA, EXPERIMENT
+from server.watch.growing_file import read_regular
 from server.watch.loose import number, table, text
 
 Setting = str | float | bool | None
@@ -28,7 +28,7 @@ class Settings:
     def read(cls, folder: Path) -> Settings:
         """Read a run's experiment; nothing is known of one that cannot be read."""
         try:
-            content = read_small_file(folder / EXPERIMENT).decode("utf-8", "replace")
+            content = read_regular(folder / EXPERIMENT).decode("utf-8", "replace")
             values = dict(_flat(table(read_yaml(content, EXPERIMENT))))
         except (OSError, UserError):
             return cls()

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from common.say import listed
+from common.units import seconds_text
 from server.watch.run_files import RunFiles
-from server.watch.words import iso, listed, span
+from server.watch.words import iso
 
 HEARTBEAT_SECONDS = 10.0  # a process that says nothing for so long is gone
 WAITING_SECONDS = 3.0  # for somebody: what is less is nothing to speak of
@@ -50,22 +52,22 @@ def _told(run: RunFiles, now: float) -> State:
         return State(status.state, status.text or _fall(run))
     silent = now - (status.time or 0.0)
     if silent > HEARTBEAT_SECONDS:
-        return State("stopped", f"its process is gone, since {span(silent)}")
+        return State("stopped", f"its process has been gone for {seconds_text(silent)}")
     if status.state == "gathering":
         return State("waiting", status.text.removeprefix("waiting ") or "for clients")
     waited = max(0.0, now - status.round_started) if status.round_started else 0.0
     if status.waiting_for and waited > max(WAITING_SECONDS, WAITING_ROUNDS * (run.rounds.seconds_per_round or 0.0)):
-        return State("waiting", f"{span(waited)}, for {listed(status.waiting_for)}", waited)
+        return State("waiting", f"{seconds_text(waited)}, for {listed(status.waiting_for)}", waited)
     return State("live", status.text, waited)
 
 
 def _guessed(run: RunFiles, now: float) -> State:
     """Judge a run without a status by its events and by when it wrote last."""
     last, silent = run.happenings.last_of_run, now - run.last_written
-    if last and last.kind in ("stopped", "server failed"):
+    if last and last.kind in ("stopped", "failed", "server failed"):
         return State("stopped" if last.kind == "stopped" else "failed", last.text)
     if silent > max(SILENT_SECONDS, _patience(run)):
-        return State("stopped", _fall(run) or f"nothing new for {span(silent)}")
+        return State("stopped", _fall(run) or f"nothing new for {seconds_text(silent)}")
     return State("live", "", silent)
 
 
@@ -79,7 +81,8 @@ def _fall(run: RunFiles) -> str:
     if best is None:
         return ""
     highest, last = rounds.scores[best], rounds.scores[rounds.evaluated[-1]]
-    return f"fell from {highest:.3g} in round {rounds.numbers[best]}" if last < FALLEN * highest else ""
+    has_fallen = highest > 0 and last < FALLEN * highest  # a share of what is below zero would be above it
+    return f"fell from {highest:.3g} in round {rounds.numbers[best]}" if has_fallen else ""
 
 
 def banner_of(run: RunFiles, state: State, command: str, now: float) -> dict[str, Any] | None:
@@ -113,7 +116,7 @@ def _waiting(run: RunFiles, state: State, _: str, __: float) -> dict[str, Any] |
     has = f"Round {status.round} has {status.counted} of {status.clients} uploads"
     needs = f" and needs {status.needed}" if status.needed else ""
     absent = f": {listed(away)} {'is' if len(away) == 1 else 'are'} away" if away else ""
-    title = f"Waiting {span(state.waited_seconds)} for {listed(status.waiting_for)}"
+    title = f"Waiting {seconds_text(state.waited_seconds)} for {listed(status.waiting_for)}"
     found = _banner("waiting", title, f"{has}{needs}{absent}.", [*status.waiting_for, *away])
     if status.deadline_seconds:
         ends = iso(status.round_started + status.deadline_seconds)
@@ -125,9 +128,9 @@ def _waiting(run: RunFiles, state: State, _: str, __: float) -> dict[str, Any] |
 def _stalled(run: RunFiles, state: State, _: str, __: float) -> dict[str, Any] | None:
     if not state.is_going_on or state.waited_seconds <= _patience(run):
         return None
-    title = f"No round for {span(state.waited_seconds)}"
+    title = f"No round for {seconds_text(state.waited_seconds)}"
     usual = run.rounds.seconds_per_round
-    return _banner("stalled", title, f"A round takes {span(usual)} otherwise." if usual else "")
+    return _banner("stalled", title, f"A round takes {seconds_text(usual)} otherwise." if usual else "")
 
 
 def _diverged(run: RunFiles, _: State, __: str, ___: float) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""What the process of a run says it is doing: status.json, which it replaces every second or two."""
+"""What the process of a run says it is doing: status.json, which it replaces every second."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from common.say import LONGEST_LINE
-from common.storage.replace import read_small_file
+from server.runs.status import FILE, MOST_CLIENTS, MOST_WAITED_FOR
+from server.watch.growing_file import read_regular
 from server.watch.loose import clock, count, json_object, names, number, table, text
 
-STATUS = "status.json"
-MOST_CLIENTS = 200
-MOST_NAMES = 10
+MOST_STATES = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +53,7 @@ class Status:
     def read(cls, folder: Path) -> Status:
         """Read a run's status; an empty one where there is none, or none that can be read."""
         try:
-            values = json_object(read_small_file(folder / STATUS))
+            values = json_object(read_regular(folder / FILE))
         except OSError:
             values = {}
         by_state = list(table(values.get("clients_by_state")).items())
@@ -77,8 +76,8 @@ class Status:
             round_started=clock(values.get("round_started")),
             deadline_seconds=number(values.get("deadline_seconds")),
             counted=count(values.get("counted")),
-            waiting_for=names(values.get("waiting_for"), MOST_NAMES),
-            clients_by_state={text(name): count(many) or 0 for name, many in by_state[:MOST_NAMES]},
+            waiting_for=names(values.get("waiting_for"), MOST_WAITED_FOR),
+            clients_by_state={text(name): count(many) or 0 for name, many in by_state[:MOST_STATES]},
             by_client={text(name): _client(table(one)) for name, one in by_client[:MOST_CLIENTS]},
         )
 
