@@ -20,7 +20,7 @@ from common.learning.task import Task
 from common.rounds.algorithm import Algorithm
 from common.rounds.records import ClientRecord, RoundRecord
 from common.rounds.schedule import Schedule
-from server.runs import journal, run_folder, status, summary
+from server.runs import journal, run_folder, status
 from tests.harness.cli_reference import cli_reference
 from tests.harness.pages import FENCE, REPOSITORY, rows_of
 
@@ -101,7 +101,7 @@ def words_under(heading: str, *header: str) -> set[str]:
 def test_every_file_field_and_kind_of_a_run_is_described() -> None:
     files = {run_folder.EXPERIMENT, run_folder.ROUNDS, run_folder.CLIENTS, run_folder.EVENTS, run_folder.MODEL}
     page = words_under("The run folder", "file", "what it is")
-    assert files | {run_folder.CARD, journal.FILE, status.FILE, summary.REPORT} <= page
+    assert files | {run_folder.CARD, journal.FILE, status.FILE, run_folder.REPORT} <= page
     fields_of_round = {field.name for field in fields(RoundRecord)} - {"by_client"}
     assert words_under("rounds.jsonl", "field", "what it is") == fields_of_round
     assert words_under("clients.jsonl", "field", "what it is") == {field.name for field in fields(ClientRecord)}
