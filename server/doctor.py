@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import socket
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from common.storage.lock import is_locked
 from server.keys.certificates import alternative_name
 from server.keys.folder import DEFAULT_PORT, Keys
 from server.runs.run_folder import RunFolder
+from server.watch.folders import run_folders
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,19 +128,14 @@ def host_name(server: ServerMachine) -> Finding | None:
 def runs(server: ServerMachine) -> Finding | None:
     """Find what has become of the runs in the folder."""
     states: dict[str, list[str]] = {"finished": [], "under way": [], "interrupted": [], "unreadable": []}
-    for folder in _run_folders(server.folder):
-        states[_state_of(folder)].append(str(folder.path))
+    for path in run_folders(server.folder).values():
+        states[_state_of(RunFolder(path))].append(str(path))
     found = ", ".join(f"{len(names)} {state}" for state, names in states.items() if names)
     if damaged := states["unreadable"]:
         return warning(f"{found}: {listed(damaged)}", "another version may read it; nobody else needs it")
     if left := states["interrupted"]:
         return warning(f"{found}: {listed(left)}", f"go on with --resume {left[0]}, or delete what nobody wants")
     return ok(found) if found else None
-
-
-def _run_folders(parent: Path) -> Iterator[RunFolder]:
-    paths = sorted(parent.iterdir()) if parent.is_dir() else []
-    yield from (folder for folder in map(RunFolder, paths) if folder.is_begun)
 
 
 def _state_of(folder: RunFolder) -> str:

@@ -31,10 +31,12 @@ def test_a_comparison_says_who_needs_least_and_cuts_nothing_off() -> None:
         "No run reaches 0.95.",
         f"dense keeps all weights and ends at 1.0000; {long_name} keeps 10 % and ends at 0.1000.",
     ]
+    rows.append(row("[/bold]", 0.1, None, None, None))  # as a folder may be called
     screen = io.StringIO()
     Console(width=80, file=screen).print(comparison(rows, "test_accuracy", SENT))
     shown = screen.getvalue()
     assert "…" not in shown
+    assert "[/bold]" in shown
     assert "1000.0" in shown
     assert max(map(len, shown.splitlines())) <= 80
 

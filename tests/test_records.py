@@ -32,6 +32,7 @@ from common.rounds.records import (
     clients_of_json,
 )
 from common.say import Event
+from server.runs.course import Course
 from server.runs.events import EventLog
 from server.runs.recorder import Recorder
 from server.runs.report import curve
@@ -40,6 +41,7 @@ from server.simulation.simulation import Simulation
 from strategies.flower.prompt_grid import Carried, PromptGrid
 from strategies.flower.terms import Terms
 from tests.harness.loopback import Fate, LoopbackClient, LoopbackGrid
+from tests.harness.watch import some_record
 from tests.harness.witness import CPU, Witness, load
 
 CLIENTS = 4
@@ -206,6 +208,24 @@ def test_a_record_survives_its_file_and_another_versions_is_one_line(tmp_path: P
         file.write('{"round": 2, "local_steps": 4}\n')
     with pytest.raises(UserError, match=r"rounds\.jsonl was written by another version, or damaged"):
         folder.rounds()
+
+
+def test_bytes_that_are_no_text_are_one_line_and_keep_no_run_from_going_on(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", load_experiment("digits"), "digits")
+    record = some_record(1, 3)
+    folder.add_clients(record)
+    folder.add_round(record)
+    for name in ("rounds.jsonl", "clients.jsonl"):
+        with (folder.path / name).open("ab") as file:
+            file.write(b'{"round":2,\xff\xfe}\n')
+    with pytest.raises(UserError, match=r"rounds\.jsonl was written by another version, or damaged") as damaged:
+        folder.rounds()
+    assert len(str(damaged.value)) < 1000
+    course = Course("test_accuracy")
+    course.catch_up([record], folder.clients())
+    assert course.counted["client-0"] == 1
+    folder.go_back_to(some_record(2, 3))
+    assert [one.round for one in folder.rounds()] == [1, 2]
 
 
 def test_what_is_a_clients_is_a_mean_over_all_of_them() -> None:

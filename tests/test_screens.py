@@ -8,11 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from client.screen import Screen, Standing, line_of
 from common.experiment.files import load_experiment
 from common.rounds.records import ClientRecord, Missing, RoundRecord
+from common.tasks.tabular import Tabular
 from common.units import bytes_text, seconds_text, speed_text
 from server.model.finished import FinishedModel
 from server.runs.about import About
@@ -190,6 +192,22 @@ def test_the_last_words_are_five_lines(tmp_path: Path) -> None:
     (about.folder / "report.html").touch()
     *_, following = closing_lines(about, course_of(1), left)
     assert following.split("\n        ") == [f"next    {about.folder}/report.html, for a browser", *commands]
+
+
+def test_the_commands_of_the_last_words_work_as_they_stand(tmp_path: Path) -> None:
+    task = Tabular(target="cost", columns={"age": "0..120"})
+    about = replace(ABOUT, folder=tmp_path / "my runs" / "clinics")
+    left = FinishedModel(
+        experiment=replace(load_experiment("digits"), task=task),
+        tensors={"weight": torch.ones(1, 1), "bias": torch.ones(1), "low": torch.zeros(1), "span": torch.ones(1)},
+        density=0.1,
+        data_name="tables",
+        metric="test_r2",
+        score=0.9,
+    )
+    *_, following = closing_lines(about, course_of(1), left)
+    assert f"proxskip-server watch '{tmp_path}/my runs'\n" in following
+    assert following.endswith(f"proxskip-server predict '{about.folder}' --data PATH")
 
 
 def test_what_was_before_a_resume_is_counted() -> None:

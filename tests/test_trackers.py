@@ -272,6 +272,15 @@ def test_a_tracking_server_that_is_away_is_one_notice(
     assert "127.0.0.1:9" in said
 
 
+def test_a_password_in_an_address_is_not_told(run: TrackedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("API request to http://me:secret@host/api failed")
+
+    monkeypatch.setattr(tracking, "tracker_class", lambda _: fail)
+    (said,) = go_through("mlflow", run, [])
+    assert said == "--track mlflow: API request to http://host/api failed; the run goes on without it"
+
+
 def test_tools_that_are_unknown_or_not_installed_are_refused_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     require_trackers(None)
     require_trackers(["tensorboard", "mlflow"])

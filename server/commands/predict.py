@@ -45,7 +45,9 @@ def predict(run: options.RunPath, data: options.ToPredict = None, output: option
     else:
         replace_file(output, predictions.to_csv())
     measured = ", ".join(f"{name} {value:.4f}" for name, value in predictions.metrics().items())
-    terminal.say(f"{len(examples.names)} examples: {measured or 'no right answers to compare with'}")
+    count = len(examples.names)
+    noun = "example" if count == 1 else "examples"
+    terminal.say(f"{count} {noun}: {measured or 'no right answers to compare with'}")
     terminal.say(f"predictions: {output or '--output FILE keeps all of them'}")
 
 

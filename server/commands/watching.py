@@ -44,7 +44,10 @@ def _started(root: Path, say: Say) -> subprocess.Popen[str] | None:
     command = [sys.executable, "-P", "-m", "server", "watch", str(root), "--leave-with-parent"]
     pipe = subprocess.PIPE
     try:
-        return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)  # noqa: S603
+        # A session of its own: Ctrl-C is for us, who end it; else it would complain of that while it starts.
+        return subprocess.Popen(  # noqa: S603
+            command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
     except OSError as error:
         say(f"there is no page to watch: {error}")
         return None

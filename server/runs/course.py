@@ -53,7 +53,7 @@ class Course:
     def catch_up(self, rounds: Iterable[RoundRecord], clients: Iterable[tuple[int, dict[str, ClientRecord]]]) -> None:
         """Hear of the rounds that were done before this process; lines that somebody has edited are passed over."""
         for record in rounds:
-            with suppress(ArithmeticError, TypeError):
+            with suppress(ArithmeticError, AttributeError, TypeError):
                 self._note(record)
         with suppress(UserError):
             for _, counted in clients:

@@ -116,7 +116,7 @@ def _comparison_table(rows: Sequence[RunInComparison], count: Count) -> Table:
     for row in rows:
         uploads = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
         amounts = ("-" if bits is None else count.text(bits) for bits in uploads)
-        table.add_row(row.name, f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *amounts)
+        table.add_row(Text(row.name), f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *amounts)
     return table
 
 

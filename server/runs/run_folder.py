@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from common.errors import UserError
 from common.experiment.plain_yaml import read_yaml
 from common.rounds.records import ClientRecord, RoundRecord, clients_of_json
+from common.say import one_line
 from common.storage.disk import writing
 from common.storage.lock import locked
 from common.storage.replace import replace_file
@@ -127,7 +128,7 @@ class RunFolder:
     def go_back_to(self, last: RoundRecord | None) -> None:
         """Let the run's files end with this round: a crash may have torn a last line, or come before it."""
         with writing(self.path / ROUNDS) as path:
-            lines = path.read_text(encoding="utf-8").splitlines() if last and path.exists() else []
+            lines = path.read_text("utf-8", "replace").splitlines() if last and path.exists() else []
             kept = _in_order(lines, last.round) if last else []
             newest = [last.to_json()] if last else []
             draft = path.with_suffix(".new")
@@ -182,19 +183,18 @@ class RunFolder:
         """Read rounds.jsonl back."""
         try:
             lines = (self.path / ROUNDS).read_text(encoding="utf-8").splitlines()
+            return [RoundRecord.of_json(line) for line in lines]
         except OSError as error:
             raise UserError(f"{self.path} is not a run's folder: {error.strerror}: {ROUNDS}") from None
-        try:
-            return [RoundRecord.of_json(line) for line in lines]
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _unreadable(self.path / ROUNDS, error) from None
 
     def clients(self) -> Iterator[tuple[int, dict[str, ClientRecord]]]:
         """Read clients.jsonl back, round by round, as it may be large; a simulation has none."""
-        with suppress(FileNotFoundError), (self.path / CLIENTS).open(encoding="utf-8") as lines:
+        with suppress(FileNotFoundError), (self.path / CLIENTS).open("rb") as lines:
             for line in lines:
                 try:
-                    one = clients_of_json(line)
+                    one = clients_of_json(line.decode())
                 except (AttributeError, KeyError, TypeError, ValueError) as error:
                     raise _unreadable(self.path / CLIENTS, error) from None
                 yield one
@@ -251,7 +251,7 @@ def _ends_with_a_line(path: Path) -> bool:
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path} was written by another version, or damaged: {error!r}")
+    return UserError(f"{path} was written by another version, or damaged: {one_line(repr(error))}")
 
 
 def _in_order(lines: Iterable[str], end: int) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 
+from common.learning.task import OwnDataTask
 from common.units import bytes_text, seconds_text
 from server.model.finished import FinishedModel
 from server.model.tables import in_a_line
@@ -35,9 +37,10 @@ def _left(about: About, model: FinishedModel | None) -> Iterator[str]:
 def _next_steps(about: About, model: FinishedModel | None) -> Iterator[str]:
     if (report := about.folder / REPORT).is_file():
         yield f"{report}, for a browser"
-    yield f"proxskip-server watch {about.folder.parent}"
+    yield shlex.join(["proxskip-server", "watch", str(about.folder.parent)])
     if model is not None and model.blueprint:
-        yield f"proxskip-server predict {about.folder}"
+        new_data = ["--data", "PATH"] if isinstance(model.experiment.task, OwnDataTask) else []
+        yield shlex.join(["proxskip-server", "predict", str(about.folder), *new_data])
 
 
 def score_text(course: Course) -> str:

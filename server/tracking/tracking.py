@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from queue import SimpleQueue
 
 from common.rounds.records import RoundRecord
@@ -13,6 +15,7 @@ from server.tracking.tracker import TrackedRun, Tracker, tracker_class
 
 Track = Callable[[RoundRecord], None]
 LONGEST_END_SECONDS = 30.0  # for what a tool has not taken yet when the run is finished
+CREDENTIALS = re.compile(r"//[^/@\s]+@")  # in an address, of which a tool complains; events.jsonl is for everybody
 LONGEST_STOP_SECONDS = 1.0  # the same when it is stopped: somebody waits for the prompt
 
 
@@ -54,7 +57,7 @@ class _Follower:
     def tell(self, record: RoundRecord) -> None:
         """Hand on a round, as long as anybody takes it."""
         if self._thread.is_alive():
-            self._rounds.put(record)
+            self._rounds.put(replace(record, by_client={}))  # a slow tool may be thousands of rounds behind
 
     def end(self, *, finished: bool) -> None:
         """Wait a while until all that was handed on is told."""
@@ -84,4 +87,5 @@ class _Follower:
                     newest = one.round
 
     def _complain(self, why: str) -> None:
-        self._say(Event(f"--track {self._name}: {why}", kind="tracker"))
+        shown = CREDENTIALS.sub("//", why)
+        self._say(Event(f"--track {self._name}: {shown}", kind="tracker"))

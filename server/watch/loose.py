@@ -7,6 +7,7 @@ import math
 from datetime import datetime
 from typing import Any
 
+from common.rounds.records import utc_of
 from common.say import LONGEST_NAME, one_line
 
 LARGEST_COUNT = 10**15  # of bytes, rounds or clients: what is more is nonsense, and no browser counts so far
@@ -53,5 +54,13 @@ def clock(value: object) -> float | None:
     """Return an ISO 8601 time as seconds since 1970, or None."""
     try:
         return datetime.fromisoformat(value).timestamp() if isinstance(value, str) else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def iso(moment: float | None) -> str | None:
+    """Return seconds since 1970 as ISO 8601 in UTC; None for what is no time of any calendar."""
+    try:
+        return None if moment is None else utc_of(moment)
     except (ValueError, OverflowError, OSError):
         return None

@@ -10,10 +10,9 @@ from typing import Any
 
 from server.watch.clients_view import MOST_ROWS, clients_counts, clients_table, strip
 from server.watch.downsample import kept_points
-from server.watch.loose import number
+from server.watch.loose import iso, number
 from server.watch.run_files import RunFiles
 from server.watch.state import State, banner_of, state_of
-from server.watch.words import iso
 
 MOST_POINTS = 1000
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from common.say import listed
 from common.units import seconds_text
+from server.watch.loose import iso
 from server.watch.run_files import RunFiles
-from server.watch.words import iso
 
 HEARTBEAT_SECONDS = 10.0  # a process that says nothing for so long is gone
 WAITING_SECONDS = 3.0  # for somebody: what is less is nothing to speak of

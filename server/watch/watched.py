@@ -11,9 +11,9 @@ from pathlib import Path
 
 from server.watch.comparison import compare
 from server.watch.folders import run_folders
+from server.watch.loose import iso
 from server.watch.run_files import RunFiles
 from server.watch.run_view import Json, RunView
-from server.watch.words import iso
 
 SECONDS_BETWEEN_READINGS = 0.9  # pages ask once per second
 SECONDS_BETWEEN_SEARCHES = 2.0  # for new runs

@@ -21,6 +21,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from common.codec.payload import largest_bytes
 from common.errors import DecodeError, MessageError, UserError
+from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.task import OwnDataProblem, Problem, mean_over_examples
 from common.messages.flower import CLIENT_FAILED, CLIENT_FORGOT
@@ -121,7 +122,7 @@ class AlgorithmStrategy(Strategy):
 
     def summary(self) -> None:
         """Say what is about to run."""
-        name = type(self.algorithm).__name__
+        name = plugins.name_of(self.algorithm.plugin_package, type(self.algorithm))
         if self._terms.audit_every_rounds and not self.algorithm.has_control:
             self._say(Event(f"{name} has no control variates: there is nothing to audit", kind="audit"))
         self._say(f"{self.experiment.name}: {name}, {self.experiment.clients} clients, {self.experiment.rounds} rounds")
