@@ -268,7 +268,7 @@ def test_a_service_begins_goes_on_and_is_done(tmp_path: Path, capsys: pytest.Cap
         server_app([*service, "--output", str(run), "--evaluate-on-clients"], standalone_mode=False)
     said = capsys.readouterr().out
     assert "going on after round 0 of 3" in said
-    assert f"model   {run / 'model.safetensors'}: " in said
+    assert f"weights (density 0.1), in {run}\n" in said
     assert (run / "experiment.yaml").read_text().startswith("# data: scikit-learn digits\n")
     assert all("train_loss" in record["metrics"] for record in rounds_in(run))  # type: ignore[operator]
     server_app([*service, "--output", str(run)], standalone_mode=False)

@@ -207,7 +207,7 @@ def test_a_report_counts_what_was_sent_or_what_the_paper_counts(
 def test_brackets_in_a_path_are_no_markup(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "[/x] a[b]"
     simulate("digits", "--set", "rounds=1", output=output)
-    assert f"model   {output / 'model.safetensors'}: " in capsys.readouterr().out
+    assert f"weights (density 0.1), in {output}\n" in capsys.readouterr().out
 
 
 def test_rounds_between_evaluations_have_no_metrics(tmp_path: Path) -> None:
