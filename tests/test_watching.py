@@ -116,7 +116,7 @@ def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> 
     assert re.search(r"rounds  400 in .* of training, .* per round\n", server.text)
     assert re.search(r"sent    .* up, .* down per client \(on the wire .*\)\n", server.text)
     assert f"model   65 of 650 weights (density 0.1), in {run}\n" in server.text
-    assert "next    proxskip-server watch " in server.text
+    assert f"next    {run}/report.html, for a browser\n        proxskip-server watch " in server.text
     for log in logs:
         said = log.read_text().splitlines()[2:]  # without a warning, and that it is preparing
         name = said[0].partition(":")[0]

@@ -1,1 +1,1 @@
-"""One task a file: data, split, model, loss and metrics; `task.name` is the file's name."""
+"""One task per file: data, split, model, loss and metrics; `task.name` is the file's name."""

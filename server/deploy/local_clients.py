@@ -90,7 +90,7 @@ class _Watch:
 def local_clients(
     address: str, arguments: Mapping[str, Sequence[str]], *, needed: int, folder: Path, say: Say
 ) -> Iterator[None]:
-    """Start one process a client; they leave with this context, and with this process however it ends.
+    """Start one process per client; they leave with this context, and with this process however it ends.
 
     The folder takes their logs, and their memory, with which they go on when the run does. When fewer than `needed`
     are left, this ends with what the last of them said.

@@ -31,7 +31,7 @@ def draw_study(curves: Mapping[str, Seeds], figure: StudyFigure, *, title: str, 
         for level in panel.levels:
             axes.axhline(level, color="grey", linewidth=0.8, linestyle=":")
         if panel.against == "bits":
-            axes.set(xscale="log", xlabel="uploaded bits a client (32 a nonzero value)")
+            axes.set(xscale="log", xlabel="uploaded bits per client (32 per nonzero value)")
         else:
             axes.set(xlabel=panel.against)
         if panel.logarithmic:

@@ -39,7 +39,7 @@ def _each(change: Callable[[Tensor], Tensor], state: ServerState) -> ServerState
 
 
 class Sweep:
-    """A simulated federation at several step sizes, in ascending order; the tensors have a row a client and point."""
+    """A simulated federation at several step sizes, in ascending order; the tensors have a row per client and point."""
 
     def __init__(self, experiment: Experiment, problem: Problem, learning_rates: Sequence[float], score: str) -> None:
         self.experiment = experiment

@@ -113,7 +113,7 @@ def _last_round(latest: Latest) -> Row:
 
 
 def strip(run: RunFiles, rows: list[Row]) -> dict[str, Any]:
-    """Return a character a round for each client, those with the most trouble first."""
+    """Return a character per round for each client, those with the most trouble first."""
     rounds = _seconds_by_round(run)
     last = max(rounds, default=0)
     first = max(min(rounds, default=1), last - STRIP_ROUNDS + 1)

@@ -132,7 +132,7 @@ class AlgorithmStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Make sure of the members, and return the plan and the state, one message a client."""
+        """Make sure of the members, and return the plan and the state, one message per client."""
         self._grid = grid
         self._downlink.take(arrays)
         self._gather(grid)
