@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file
 
 from common.errors import UserError
 from common.experiment.experiment import Experiment
@@ -24,6 +23,7 @@ from server.simulation.simulation import Simulation
 from server.tracking import tracking
 from server.tracking.tracker import TrackedRun, Tracker, require_trackers, scalars
 from server.tracking.tracking import tracked
+from tests.harness.models import linear_model
 from tests.harness.processes import proxskip_server
 from tests.harness.witness import CPU, load
 from tests.test_programs import run_here, simulate
@@ -197,7 +197,7 @@ def test_a_simulation_with_two_tools_ends_with_the_bits_that_it_has_without(
     simulate("digits", *SETTINGS, output=tmp_path / "alone")
     tools = ["--track", "tensorboard", "--track", "mlflow", "--track", "mlflow"]
     simulate("digits", *SETTINGS, *tools, output=tmp_path / "told")
-    models = [load_file(tmp_path / name / "model.safetensors")["model"] for name in ("alone", "told")]
+    models = [linear_model(tmp_path / name) for name in ("alone", "told")]
     assert models[0].equal(models[1])
     for tool in ("tensorboard", "mlflow"):
         assert_each_round_once(told_to(tool, tmp_path / "told"), RunFolder(tmp_path / "told").rounds())

@@ -115,8 +115,8 @@ def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> 
     assert re.search(r"score   test_accuracy 0\.\d+, best 0\.\d+ in round \d+\n", server.text)
     assert re.search(r"rounds  400 in .* of training, .* per round\n", server.text)
     assert re.search(r"sent    .* up, .* down per client \(on the wire .*\)\n", server.text)
-    assert f"model   {run}/model.safetensors: 65 of 650 weights, density 0.1\n" in server.text
-    assert "next    proxskip-server watch " in server.text
+    assert f"model   65 of 650 weights (density 0.1), in {run}\n" in server.text
+    assert f"next    {run}/report.html, for a browser\n        proxskip-server watch " in server.text
     for log in logs:
         said = log.read_text().splitlines()[2:]  # without a warning, and that it is preparing
         name = said[0].partition(":")[0]
@@ -207,7 +207,8 @@ def test_a_log_is_calm_and_may_be_plain(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     ended = proxskip_server("simulate", "digits", "--set", "rounds=30", "--output", str(tmp_path / "run"))
     lines = ended.stdout.splitlines()
-    assert [line.split()[0] for line in lines] == ["preparing", "score", "rounds", "sent", "model", "next"]
+    shown = [line.split()[0] for line in lines if not line.startswith(" ")]  # `next` goes on below itself
+    assert shown == ["preparing", "score", "rounds", "sent", "model", "next"]
 
 
 @pytest.mark.parametrize(("known", "named"), [({}, ""), ({"hospital-a": "its identity"}, " (missing: hospital-a)")])
