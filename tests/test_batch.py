@@ -66,6 +66,7 @@ def test_workers_end_in_mid_computation_when_their_parent_is_killed(folder: Path
         wait_until(lambda: not any(map(alive, workers)))
 
 
+@pytest.mark.slow
 def test_a_search_that_is_interrupted_ends_at_once_and_goes_on_when_it_is_called_again(folder: Path) -> None:
     trials = folder / "tuning" / "trials.jsonl"
     with tuning(folder, "fedavg", held.NAME) as program:

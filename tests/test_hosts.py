@@ -30,6 +30,7 @@ def start(net: Network, host: int, log: Path, stack: ExitStack, *command: str) -
     return stack.enter_context(leaving(process, 20))
 
 
+@pytest.mark.slow
 @needs_namespaces
 def test_what_crosses_a_wire_is_little_more_than_the_payload(tmp_path: Path) -> None:
     """All that TCP, TLS and HTTP/2 put around it, and what goes the other way to confirm it, is counted."""

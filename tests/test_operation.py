@@ -190,6 +190,7 @@ class Mine(Digits):
 """
 
 
+@pytest.mark.slow
 @needs_proc
 def test_a_local_federation_in_a_folder_with_packages_of_the_same_names(tmp_path: Path) -> None:
     """Ours are taken, and the user's own task as well; SIGTERM ends all; a client that is killed ends all, too."""

@@ -135,6 +135,7 @@ def test_studies_share_their_runs_and_write_tables_and_figures(tmp_path: Path) -
     assert {path: path.stat().st_mtime_ns for path in (folder / "runs").iterdir()} == old  # nothing is run twice
 
 
+@pytest.mark.slow
 def test_runs_of_another_version_of_the_code_are_made_again(tmp_path: Path) -> None:
     write_femnist(tmp_path)
     folder, said = tmp_path / "results", list[str]()
@@ -171,6 +172,7 @@ def command(folder: Path) -> list[str]:
     return ["reproduce", "control-sum", "--quick", "--data", str(folder), "--output", str(folder / "results")]
 
 
+@pytest.mark.slow
 def test_the_command_writes_a_study_from_runs_that_are_done(tmp_path: Path) -> None:
     study = studies("control-sum")["control-sum"]
     seen = {"round": 1.0, "bits": 32.0, "bytes": 8.0} | {panel.quantity: 0.5 for panel in study.figures[0].panels}

@@ -68,6 +68,7 @@ def test_a_run_on_a_terminal_is_stopped_and_goes_on_by_the_command_that_it_says(
     assert float(first) >= float(last)
 
 
+@pytest.mark.slow
 def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> None:
     """One of two is there; then both; one stands still, and the other waits for it; then all is done."""
     address, run = f"127.0.0.1:{free_port()}", tmp_path / "run"

@@ -72,7 +72,7 @@ GoOn = Annotated[
     bool, typer.Option("--go-on", help="go on with the run in --output, if one was begun there: for services")
 ]
 PaperBits = Annotated[
-    bool, typer.Option("--paper-bits", help="count 32 bit a nonzero value, as the paper does, and not what is sent")
+    bool, typer.Option("--paper-bits", help="count 32 bit per nonzero value, as the paper does, and not what is sent")
 ]
 Clients = Annotated[int | None, typer.Option(min=1, help="how many clients; as the experiment says by default")]
 Listen = Annotated[
