@@ -51,7 +51,7 @@ class Window:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
 
     def all(self, selector: str) -> list[WebElement]:
-        return self.driver.find_elements(By.CSS_SELECTOR, selector)
+        return list(self.driver.find_elements(By.CSS_SELECTOR, selector))
 
     def text(self, selector: str) -> str:
         """Return what a part says, or nothing where there is none."""
@@ -76,7 +76,7 @@ class Window:
 
     def complaints(self) -> list[str]:
         """Return what the browser has found wrong since it was last asked: errors, refused styles and scripts."""
-        return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in self.driver.get_log("browser")]
 
 
 @contextmanager
