@@ -20,7 +20,7 @@ from typing import TypeVar
 
 from bench import bare_stream
 from bench.measure import Ratio, median_seconds
-from bench.payload import PayloadProblem
+from bench.payload import TASK, PayloadProblem
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
@@ -37,7 +37,6 @@ BIN = Path(sys.executable).parent
 REPOSITORY = Path(__file__).parent.parent
 EXPERIMENT = Path(__file__).with_name("payload.yaml")
 VALUES = {"4 kB": 1_000, "1 MB": 250_000, "5.8 MB": 1_450_000, "45 MB": 11_250_000}
-TASK = "bench.payload:Payload"
 STOCK_ROUNDS = 3
 PROCESSES = 2  # that hold the clients
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack, nullcontext
 from pathlib import Path
 
 from bench.measure import Ratio
-from bench.payload import PayloadProblem
+from bench.payload import TASK, PayloadProblem
 from common.experiment.files import load_experiment
 from common.messages.flower import quiet_flower
 from common.messages.messages import Run
@@ -39,7 +39,16 @@ def _slowed_by(kind: str) -> float:
             options = [hub.address, "--insecure"]
             if keys is not None:
                 options = [str(keys.add(f"client-{index}")), "--server", hub.address]
-            options += ["--threads", "1", "--partition", f"{index}/{CLIENTS}", "--state", str(folder)]
+            options += [
+                "--threads",
+                "1",
+                "--partition",
+                f"{index}/{CLIENTS}",
+                "--state",
+                str(folder),
+                "--allow-task",
+                TASK,
+            ]
             stack.enter_context(client_process(*options, log=folder / f"{index}.log"))
         _round_seconds(hub)  # all are here, and know what to do
         for _ in range(TURNS):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.payload import TASK
 from common.experiment.files import load_experiment
 from common.rounds.records import RoundRecord
 from server.link.hub import Hub
@@ -42,7 +43,7 @@ def test_rounds_with_a_large_model_leave_none_of_them_behind(tmp_path: Path) -> 
     experiment = load_experiment(str(REPOSITORY / "bench" / "payload.yaml"), settings)
     with (
         Hub("127.0.0.1:0") as hub,
-        clients(hub.address, 2, tmp_path, "--allow-task", "bench.payload:Payload") as processes,
+        clients(hub.address, 2, tmp_path, "--allow-task", TASK) as processes,
     ):
         watched = [os.getpid(), *(process.pid for process in processes)]
         sizes: list[list[int]] = []
