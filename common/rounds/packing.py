@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 LARGEST_BYTES = 1 << 26  # unpacked: a line of a thousand clients has a thousandth of it
 NAME = "name"
+LEVEL = 6  # of deflating
 SEPARATOR = "."  # between a section of a row and what is in it
 
-Row = Mapping[str, Any]
 
-
-def pack(rows: Mapping[str, Row]) -> str:
-    """Return rows by name as a text; a row may have sections of numbers, but no deeper ones."""
-    flat = [{NAME: name, **_flat(row)} for name, row in rows.items()]
-    keys = dict.fromkeys(key for row in flat for key in row)
-    columns = {key: [row.get(key) for row in flat] for key in keys}
-    return b64encode(zlib.compress(json.dumps(columns, allow_nan=False, separators=(",", ":")).encode())).decode()
+def pack(names: Iterable[str], columns: Mapping[str, list[Any]]) -> str:
+    """Return columns of rows with these names as a text; "section.part" is a column of a section that rows have."""
+    known = {NAME: list(names), **columns}
+    return b64encode(zlib.compress(json.dumps(known, allow_nan=False, separators=(",", ":")).encode(), LEVEL)).decode()
 
 
 def unpack(text: str) -> dict[str, dict[str, Any]]:
@@ -37,12 +34,6 @@ def unpack(text: str) -> dict[str, dict[str, Any]]:
         return rows
     except (zlib.error, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"these are no packed clients: {error!r}") from None
-
-
-def _flat(row: Row) -> dict[str, Any]:
-    flat = {key: value for key, value in row.items() if not isinstance(value, Mapping)}
-    sections = {key: value for key, value in row.items() if isinstance(value, Mapping)}
-    return flat | {f"{key}{SEPARATOR}{part}": one for key, value in sections.items() for part, one in value.items()}
 
 
 def _fill(rows: Mapping[str, dict[str, Any]], key: str, column: list[Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -73,6 +73,9 @@ class ClientRecord(Traffic):
         known = {one.name: getattr(self, one.name) for one in fields(self)}  # asdict would take ten times as long
         known |= {"memory_mb": _short(self.memory_mb), "vram_mb": _short(self.vram_mb), "seconds": seconds or None}
         return {name: value for name, value in known.items() if value is not None}
+
+
+COUNTED = [one.name for one in fields(ClientRecord) if one.name not in ("memory_mb", "vram_mb", "seconds")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,22 @@ class RoundRecord:
 
     def clients_to_json(self) -> str:
         """Return what is each client's own as one line, packed where it would be a long one."""
-        clients = {name: one.compact() for name, one in self.by_client.items()}
-        own = {"clients": clients} if len(clients) <= MOST_IN_ROWS else {"packed": pack(clients)}
+        clients = self.by_client
+        if len(clients) > MOST_IN_ROWS:
+            own: dict[str, Any] = {"packed": pack(clients, _columns(list(clients.values())))}
+        else:
+            own = {"clients": {name: one.compact() for name, one in clients.items()}}
         return json.dumps({"round": self.round, **own}, allow_nan=False, separators=(",", ":"))
+
+
+def _columns(clients: Sequence[ClientRecord]) -> dict[str, list[Any]]:
+    """Return what `compact` does of each client, column by column, which takes a fifth of the time."""
+    columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in clients] for name in COUNTED}
+    columns |= {name: [_short(getattr(one, name)) for one in clients] for name in ("memory_mb", "vram_mb")}
+    for phase in PHASES:
+        seconds = [one.seconds.get(phase) for one in clients]
+        columns[f"seconds.{phase}"] = [None if one is None else round(one, SECONDS_DIGITS) for one in seconds]
+    return {name: column for name, column in columns.items() if any(one is not None for one in column)}
 
 
 def clients_of_json(line: str) -> tuple[int, dict[str, ClientRecord]]:
