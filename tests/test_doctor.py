@@ -21,7 +21,7 @@ from client.doctor import CHECKS as CLIENT_CHECKS
 from client.doctor import ClientMachine
 from client.state_folder import in_use
 from common.doctor import machine
-from common.doctor.findings import Finding, examine, ok
+from common.doctor.findings import Finding, examine, ok, tell
 from common.doctor.machine import Machine
 from common.experiment.files import load_experiment
 from server.doctor import CHECKS as SERVER_CHECKS
@@ -323,3 +323,14 @@ def test_a_memory_limit_that_is_too_low(client: ClientMachine) -> None:
 def test_an_address_that_is_none(server: ServerMachine) -> None:
     found = of_server(replace(server, listen="nonsense"), "port")
     assert (found.level, found.found) == ("problem", "nonsense is no HOST:PORT")
+
+
+def test_a_long_path_is_shown_whole_at_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    path = "keys/" + 4 * "a-long-name-of-a-client-" + ".join"
+    tell("proxskip-server", [Finding(check="secrets", level="warning", found=f"still here: {path}")], as_json=False)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert path in "".join(shown.split())

@@ -95,7 +95,7 @@ def tell(program: str, findings: Sequence[Finding], *, as_json: bool) -> None:
 def _table(findings: Sequence[Finding]) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name in ("check", "", "found", "how to fix"):
-        table.add_column(name, no_wrap=name in ("check", ""))
+        table.add_column(name, no_wrap=name in ("check", ""), overflow="fold")  # all of a long path
     for one in findings:
         level = Text(one.level, style=COLORS[one.level])
         table.add_row(Text(one.check), level, Text(one.found), Text(one.remedy))
