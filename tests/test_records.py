@@ -127,7 +127,8 @@ def test_what_is_each_clients_own_is_a_compact_line_of_its_own() -> None:
     assert number == 3
     assert clients["client-0"].payload_bytes_up == 123456
     assert clients["client-0"].vram_mb is None
-    assert ClientRecord(paper_bits_up=32).compact() == {"paper_bits_up": 32}
+    least = replace(record, by_client={"client-0": ClientRecord(paper_bits_up=32)})
+    assert json.loads(least.clients_to_json())["clients"]["client-0"] == {"paper_bits_up": 32}
 
 
 def test_clients_are_read_round_by_round_and_cut_with_the_rounds(tmp_path: Path) -> None:

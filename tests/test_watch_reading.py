@@ -230,13 +230,18 @@ def test_names_and_words_are_one_short_line(tmp_path: Path) -> None:
     assert len(event["client"]) == len(event["kind"]) == 100
 
 
-def test_sums_over_old_rounds_are_added_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients_module, "SECONDS_FOR_SUMS", 0.0)
-    monkeypatch.setattr(clients_module, "STRIP_ROUNDS", 5)
-    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
+def run_of_twenty_rounds(path: Path) -> RunFolder:
+    folder = RunFolder.create(path, experiment_of(), "data")
     for number in range(1, 21):
         folder.add_clients(some_record(number, 3))
         folder.add_round(some_record(number, 3))
+    return folder
+
+
+def test_sums_over_old_rounds_are_added_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients_module, "SECONDS_FOR_SUMS", 0.0)
+    monkeypatch.setattr(clients_module, "STRIP_ROUNDS", 5)
+    folder = run_of_twenty_rounds(tmp_path / "run")
     run = RunFiles(folder.path)
     run.refresh(with_clients=True)
     view = RunView("run", run, 0.0)
@@ -323,10 +328,7 @@ def test_a_file_that_is_longer_than_one_reading_is_read_to_its_end(
 def test_sums_are_those_of_lines_of_any_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients_module, "SUMS_BYTES", 100)
     monkeypatch.setattr(clients_module, "STRIP_ROUNDS", 5)
-    folder = RunFolder.create(tmp_path / "run", experiment_of(), "data")
-    for number in range(1, 21):
-        folder.add_clients(some_record(number, 3))
-        folder.add_round(some_record(number, 3))
+    folder = run_of_twenty_rounds(tmp_path / "run")
     assert {row["missed"] for row in shown(folder.path)["clients_table"]} == {0}
 
 

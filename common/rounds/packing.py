@@ -10,14 +10,13 @@ from typing import Any
 
 LARGEST_BYTES = 1 << 26  # unpacked: a line of a thousand clients has a thousandth of it
 NAME = "name"
-LEVEL = 6  # of deflating
 SEPARATOR = "."  # between a section of a row and what is in it
 
 
 def pack(names: Iterable[str], columns: Mapping[str, list[Any]]) -> str:
     """Return columns of rows with these names as a text; "section.part" is a column of a section that rows have."""
     known = {NAME: list(names), **columns}
-    return b64encode(zlib.compress(json.dumps(known, allow_nan=False, separators=(",", ":")).encode(), LEVEL)).decode()
+    return b64encode(zlib.compress(json.dumps(known, allow_nan=False, separators=(",", ":")).encode())).decode()
 
 
 def unpack(text: str) -> dict[str, dict[str, Any]]:
@@ -28,12 +27,17 @@ def unpack(text: str) -> dict[str, dict[str, Any]]:
         names = columns.pop(NAME)
         if inflater.unconsumed_tail or any(len(column) != len(names) for column in columns.values()):
             raise ValueError("it has columns of different lengths, or too much of everything")
-        rows: dict[str, dict[str, Any]] = {name: {} for name in names}
-        for key, column in columns.items():
-            _fill(rows, key, column)
-        return rows
+        return rows_of(names, columns)
     except (zlib.error, AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"these are no packed clients: {error!r}") from None
+
+
+def rows_of(names: Iterable[str], columns: Mapping[str, list[Any]]) -> dict[str, dict[str, Any]]:
+    """Return rows by name, each with what is known of it."""
+    rows: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for key, column in columns.items():
+        _fill(rows, key, column)
+    return rows
 
 
 def _fill(rows: Mapping[str, dict[str, Any]], key: str, column: list[Any]) -> None:

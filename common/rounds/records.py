@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from common.rounds.packing import pack, unpack
+from common.rounds.packing import pack, rows_of, unpack
 
 BITS_A_VALUE = 32  # as the paper counts: values only, their places for free
 PHASES = ("download", "train", "encode", "save", "upload")  # of a client's round; the link tells the first and the last
@@ -66,13 +66,6 @@ class ClientRecord(Traffic):
     memory_mb: float | None = None  # as in PeakMemory
     vram_mb: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)  # by phase
-
-    def compact(self) -> dict[str, Any]:
-        """Return what is known, as precisely as anybody will read it."""
-        seconds = {phase: round(value, SECONDS_DIGITS) for phase, value in self.seconds.items()}
-        known = {one.name: getattr(self, one.name) for one in fields(self)}  # asdict would take ten times as long
-        known |= {"memory_mb": _short(self.memory_mb), "vram_mb": _short(self.vram_mb), "seconds": seconds or None}
-        return {name: value for name, value in known.items() if value is not None}
 
 
 COUNTED = [one.name for one in fields(ClientRecord) if one.name not in ("memory_mb", "vram_mb", "seconds")]
@@ -152,16 +145,14 @@ class RoundRecord:
 
     def clients_to_json(self) -> str:
         """Return what is each client's own as one line, packed where it would be a long one."""
-        clients = self.by_client
-        if len(clients) > MOST_IN_ROWS:
-            own: dict[str, Any] = {"packed": pack(clients, _columns(list(clients.values())))}
-        else:
-            own = {"clients": {name: one.compact() for name, one in clients.items()}}
+        names, columns = list(self.by_client), _columns(list(self.by_client.values()))
+        is_long = len(names) > MOST_IN_ROWS
+        own = {"packed": pack(names, columns)} if is_long else {"clients": rows_of(names, columns)}
         return json.dumps({"round": self.round, **own}, allow_nan=False, separators=(",", ":"))
 
 
 def _columns(clients: Sequence[ClientRecord]) -> dict[str, list[Any]]:
-    """Return what `compact` does of each client, column by column, which takes a fifth of the time."""
+    """Return what is known of clients, column by column, as precisely as anybody will read it."""
     columns: dict[str, list[Any]] = {name: [getattr(one, name) for one in clients] for name in COUNTED}
     columns |= {name: [_short(getattr(one, name)) for one in clients] for name in ("memory_mb", "vram_mb")}
     for phase in PHASES:

@@ -67,24 +67,12 @@ const compare = (() => {
   }
 
   function scorePanel(all, state, level, changed) {
-    const options = Object.entries(axes.KINDS).map(([kind, { option }]) => [kind, option]);
-    const choose = (kind) => {
-      state.axis = kind;
-      changed();
-    };
     return parts.panel(
       "score",
       "score-panel",
       parts.header(
         all.metric,
-        parts.choice({
-          name: "compare-axis",
-          legend: "Horizontal axis",
-          before: "against",
-          options,
-          chosen: state.axis,
-          choose,
-        }),
+        parts.axisChoice("compare-axis", state, changed),
       ),
       element("p", { class: "answer" }, all.sentences[state.axis] || ""),
       element("div", {

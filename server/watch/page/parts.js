@@ -91,5 +91,20 @@ const parts = (() => {
     return { shown, more: shown.length < items.length ? element("footer", { "data-key": "more" }, button) : null };
   }
 
-  return { dots, quantity, panel, header, state, bar, spark, choice, command, shortened };
+  /** What the score is drawn against. */
+  function axisChoice(name, state, changed) {
+    return choice({
+      name,
+      legend: "Horizontal axis",
+      before: "against",
+      options: Object.entries(axes.KINDS).map(([kind, { option }]) => [kind, option]),
+      chosen: state.axis,
+      choose: (kind) => {
+        state.axis = kind;
+        changed();
+      },
+    });
+  }
+
+  return { dots, quantity, panel, header, state, bar, spark, choice, axisChoice, command, shortened };
 })();

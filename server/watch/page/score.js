@@ -5,24 +5,12 @@ const score = (() => {
   const CHART_HEIGHT = 300;
 
   function view(one, state, changed) {
-    const options = Object.entries(axes.KINDS).map(([kind, { option }]) => [kind, option]);
-    const choose = (kind) => {
-      state.axis = kind;
-      changed();
-    };
     return parts.panel(
       "score",
       "score-panel",
       parts.header(
         one.metric || "Score",
-        parts.choice({
-          name: "run-axis",
-          legend: "Horizontal axis",
-          before: "against",
-          options,
-          chosen: state.axis,
-          choose,
-        }),
+        parts.axisChoice("run-axis", state, changed),
       ),
       element("div", {
         class: "chart",
