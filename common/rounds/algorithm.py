@@ -49,7 +49,7 @@ class LocalWork:
 
     def pruned(self, weights: Tensor, density: float) -> Tensor:
         """Return TopK(w) as a point for the next gradient, there where a network reads it."""
-        return self.top_k(weights, density)
+        return self.top_k(weights, density, out=self._gradient.point)
 
 
 @dataclass(frozen=True, kw_only=True)
