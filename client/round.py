@@ -132,6 +132,7 @@ class Participant:
         )
         here = _upload_on_cpu(upload)
         watch.end("train")  # only now: a GPU may have been at it until its result was wanted
+        _must_be_finite(here.model)  # here, as no local step looks at numbers
         pending = memory.pending
         assert pending is not None
         reference = None if pending.reference is upload.model else pending.reference
@@ -209,8 +210,12 @@ class Participant:
 def _finite(memory: ClientMemory) -> ClientMemory:
     """Return a memory that one can go on with: a control that is not finite would never be again."""
     if memory.control is not None:
-        refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(memory.control)))
+        _must_be_finite(memory.control)
     return memory
+
+
+def _must_be_finite(vector: Tensor) -> None:
+    refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(vector)))
 
 
 def _what_is_lost(client: str, told: History, remembered: History) -> str:

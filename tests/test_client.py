@@ -207,6 +207,33 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
     assert client.correction(order(experiment, 2, average, twice)).equal(before - shift)
 
 
+def test_a_round_that_fails_is_done_again_as_if_it_had_not(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    model = torch.full((650,), 0.01)
+    disturbed, fresh = (Participant.join(experiment, station(1, tmp_path / name), "run") for name in "ab")
+    once, _ = (counted(client.train(order(experiment, 1, torch.zeros(650), NEW))) for client in (disturbed, fresh))
+
+    def fail(*_: int) -> None:
+        raise MemoryError
+
+    disturbed.on_step = fail
+    with pytest.raises(MemoryError):
+        disturbed.train(order(experiment, 2, model, once))
+    restarted = Participant.join(experiment, station(1, tmp_path / "a"), "run")
+    disturbed.on_step = fresh.on_step
+    expected = fresh.train(order(experiment, 2, model, once))
+    assert same(disturbed.train(order(experiment, 2, model, once)), expected)
+    assert same(restarted.train(order(experiment, 2, model, once)), expected)
+
+
+@pytest.mark.parametrize("name", ["proxskip", "sparse_proxskip"])
+def test_weights_that_are_no_longer_finite_are_not_sent(name: str) -> None:
+    experiment = load_experiment("digits", [*SETTINGS, f"algorithm.name={name}"])
+    client = Participant.join(experiment, station(1), "run")
+    with pytest.raises(UserError, match="no longer finite"):
+        client.train(order(experiment, 1, torch.full((650,), torch.finfo(torch.float32).max), NEW))
+
+
 def test_an_upload_that_was_not_counted_leaves_the_control_alone() -> None:
     experiment = load_experiment("digits", SETTINGS)
     model = torch.zeros(650)
