@@ -151,6 +151,7 @@ def test_autocast_computes_in_bfloat16_and_trains_in_float32() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own parts
 def test_a_compiled_module_gives_the_same_gradients() -> None:
     for one, other in zip(gradients(Regression()), gradients(Regression(compile=True)), strict=True):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
