@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
 from common.randomness import torch_stream
-from common.rounds.objective import Objective
+from common.rounds.objective import Gradient, Objective
 from common.rounds.state import ServerState
 from common.vectors.flatten import Layout
 
@@ -19,7 +20,7 @@ Augment = Callable[[Tensor, torch.Generator], Tensor]
 class FlatModule:
     """A module whose parameters and gradients are views of two flat vectors: one copy a step, not one a tensor.
 
-    Objectives that share it load all of it in turns, one at a time: clients of one process are threads of it.
+    Objectives that share it have it in turns, a whole round each: clients of one process are threads of it.
     """
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
@@ -85,8 +86,7 @@ class NetworkObjective(Objective):
         seed: int,
         client: int,
     ) -> None:
-        self._network = network
-        self._buffers: Tensor | None = None
+        self.network = network
         self._inputs = inputs
         self._labels = labels
         self._batch_size = min(batch_size, len(labels))
@@ -99,24 +99,18 @@ class NetworkObjective(Objective):
         order = torch.randperm(len(labels), generator=torch_stream(seed, "loss samples", client))
         self._loss_samples = order[:loss_samples]
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return a function that takes the next batch of this round at each call."""
-        self._buffers = buffers
-        generator = torch_stream(self._seed, "batches", self._client, round_number)
-        order = torch.empty(0, dtype=torch.int64)
-
-        def gradient(weights: Tensor) -> Tensor:
-            nonlocal order
-            if len(order) < self._batch_size:  # the next epoch
-                order = torch.randperm(len(self._labels), generator=generator)
-            batch, order = order[: self._batch_size], order[self._batch_size :]
-            return self._batch_gradient(weights, batch, generator)
-
-        return gradient
+    @contextmanager
+    def round(self, number: int, buffers: Tensor | None) -> Iterator[Gradient]:
+        """Have the network to oneself for a round, whose gradient takes the next batch at each call."""
+        with self.network.in_use:
+            if buffers is not None:
+                self.network.write_buffers(buffers)
+            self.network.module.train()
+            yield _BatchGradient(self, torch_stream(self._seed, "batches", self._client, number))
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return the loss on a fixed random part of the client's images, as the network is at inference."""
-        network = self._network
+        network = self.network
         with network.in_use, torch.no_grad():
             network.load(weights, buffers)
             network.module.eval()
@@ -124,19 +118,39 @@ class NetworkObjective(Objective):
             fit = nn.functional.cross_entropy(scores, self._labels[self._loss_samples])
         return fit + self._weight_decay / 2 * weights.square().sum()
 
-    def buffers(self) -> Tensor | None:
-        """Return the BatchNorm statistics as the round left them."""
-        return self._buffers
-
-    def _batch_gradient(self, weights: Tensor, batch: Tensor, generator: torch.Generator) -> Tensor:
-        network = self._network
+    def gradient(self, weights: Tensor, generator: torch.Generator, batch: Tensor) -> Tensor:
+        """Return the gradient on some of the images, with the network's buffers as they are."""
+        network = self.network
         images = self._normalize(self._augment(self._inputs[batch], generator))
-        with network.in_use:
-            network.load(weights, self._buffers)  # all of it: other clients may have used the network in between
-            network.gradient.zero_()
-            network.module.train()
-            nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
-            self._buffers = network.read_buffers()
-            gradient = torch.add(network.gradient, weights, alpha=self._weight_decay)
+        if weights is not network.weights:
+            network.weights.copy_(weights)
+        network.gradient.zero_()
+        nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
+        gradient = network.gradient.add_(network.weights, alpha=self._weight_decay)
         norm = float(gradient.norm())
-        return gradient * (self._gradient_clip_norm / norm) if norm > self._gradient_clip_norm else gradient
+        return gradient.mul_(self._gradient_clip_norm / norm) if norm > self._gradient_clip_norm else gradient
+
+    def batches(self, generator: torch.Generator) -> Iterator[Tensor]:
+        """Deal the images out in batches, epoch after epoch; what is left of one is not used."""
+        while True:
+            order = torch.randperm(len(self._labels), generator=generator)
+            for first in range(0, len(order) - self._batch_size + 1, self._batch_size):
+                yield order[first : first + self._batch_size]
+
+
+class _BatchGradient(Gradient):
+    """The gradient of one round: of the next batch at each call."""
+
+    def __init__(self, objective: NetworkObjective, generator: torch.Generator) -> None:
+        self.point = objective.network.weights
+        self._objective = objective
+        self._generator = generator
+        self._batches = objective.batches(generator)
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """Return the gradient on the next batch."""
+        return self._objective.gradient(weights, self._generator, next(self._batches))
+
+    def buffers(self) -> Tensor | None:
+        """Return the BatchNorm statistics of the network."""
+        return self._objective.network.read_buffers()
