@@ -35,7 +35,7 @@ class PayloadProblem(Problem):
     """Clients who have nothing to learn."""
 
     data_name = "payload"
-    metric: ClassVar[str] = "test_nothing"
+    metric: str = "test_nothing"
     batched: ClassVar[bool] = False
 
     def __init__(self, clients: int, size: int) -> None:

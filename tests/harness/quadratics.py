@@ -36,7 +36,7 @@ class Quadratic(Objective):
 
 class QuadraticProblem(Problem):
     data_name = "quadratics"
-    metric: ClassVar[str] = "test_closeness"
+    metric: str = "test_closeness"
     batched: ClassVar[bool] = True
 
     def __init__(self, curvature: Tensor, centre: Tensor, start: Tensor) -> None:

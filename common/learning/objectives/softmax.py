@@ -98,7 +98,7 @@ class SoftmaxRegression(Objective):
 class SoftmaxProblem(Problem):
     """Clients with labelled samples, a shared linear classifier, accuracy on held-out sets: `test` and maybe others."""
 
-    metric: ClassVar[str] = "test_accuracy"
+    metric: str = "test_accuracy"
     batched: ClassVar[bool] = True
 
     def __init__(
