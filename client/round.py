@@ -97,7 +97,11 @@ class Participant:
         memory_file = None
         if station.state_folder:
             memory_file = MemoryFile(station.state_folder, station.name, run, wait_for_disk=station.wait_for_disk)
-        introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
+        introduction = Introduction(
+            client=station.name,
+            identity=identity_of(station.state_folder, station.name),
+            frozen=problem.frozen_digest(),
+        )
         return cls(introduction, algorithm, problem, own, like, station.device, memory_file)
 
     def first_state(self) -> ServerState:
