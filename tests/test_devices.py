@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from client import node
 from client.__main__ import app as client_app
@@ -31,6 +32,7 @@ from common.rounds.history import History
 from common.rounds.state import ServerState
 from server.link.hub import Hub
 from strategies.hybrid import Hybrid
+from tests.harness.pages import REPOSITORY
 from tests.harness.processes import deploy
 
 SETTINGS = ["clients=2", "rounds=3", "schedule.period=4", "algorithm.density=0.1"]
@@ -201,3 +203,16 @@ def test_a_device_that_is_not_here_is_not_dealt_out(devices: str) -> None:
 def test_what_is_here_can_be_used() -> None:
     for name in devices_here():
         assert torch.ones(2, device=name).sum().item() == 2
+
+
+def test_the_compose_file_for_gpus_gives_each_client_one_of_its_own() -> None:
+    folder = REPOSITORY / "docker"
+    plain, gpus = (
+        yaml.safe_load((folder / name).read_text())["services"] for name in ("compose.yaml", "compose.gpu.yaml")
+    )
+    assert gpus.keys() == {name for name in plain if name.startswith("client-")}
+    for name, own in gpus.items():
+        assert own["command"] == plain[name]["command"].replace("--threads 1", "--device cuda:0")
+    held = [own["deploy"]["resources"]["reservations"]["devices"] for own in gpus.values()]
+    assert [one["device_ids"] for (one,) in held] == [["0"], ["1"], ["2"]]
+    assert all(one["capabilities"] == ["gpu"] for (one,) in held)

@@ -14,7 +14,7 @@ from common.units import bytes_text
 def choose_device(name: str) -> torch.device:
     """Return the device of that name; `auto` is a GPU if there is one."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     try:
         torch.zeros(1, device=name).item()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
