@@ -18,7 +18,7 @@ from torch import Tensor
 from common.ranges import Range
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
-from common.rounds.objective import Objective
+from common.rounds.objective import Gradient, Objective
 from common.rounds.rounding import rounded
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
@@ -31,7 +31,7 @@ Density = Annotated[float, Range(above=0, at_most=1)]
 class LocalWork:
     """What the local steps of one round call: the gradient, corrected, and a TopK that starts where the last ended."""
 
-    def __init__(self, gradient: Callable[[Tensor], Tensor], correction: Tensor | None) -> None:
+    def __init__(self, gradient: Gradient, correction: Tensor | None) -> None:
         self._gradient = gradient
         self._correction = correction
         self.top_k = WarmTopK()
@@ -147,14 +147,16 @@ def client_round(
 
     `on_step` hears after each local step how many are done; on a GPU, how many it was told to do.
     """
-    local = LocalWork(objective.start_round(plan.round, state.buffers), algorithm.correction(memory, state))
-    weights = algorithm.starting_point(plan, state.model)
-    for done in range(1, plan.local_steps + 1):
-        weights = algorithm.local_step(plan, weights, local)
-        on_step(done)
+    with objective.round(plan.round, state.buffers) as gradient:
+        local = LocalWork(gradient, algorithm.correction(memory, state))
+        weights = algorithm.starting_point(plan, state.model)
+        for done in range(1, plan.local_steps + 1):
+            weights = algorithm.local_step(plan, weights, local)
+            on_step(done)
+        buffers = gradient.buffers()
     upload, reference = algorithm.finish(plan, state, memory, weights)
     pending = Pending(plan=plan, reference=reference, is_reference_sent=reference is upload.model)
-    return replace(upload, buffers=objective.buffers()), replace(memory, pending=pending)
+    return replace(upload, buffers=buffers), replace(memory, pending=pending)
 
 
 def server_round(
