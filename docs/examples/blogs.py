@@ -1,12 +1,13 @@
-"""An MLP on tables of one's own, with a loss and a metric of its own: how many comments a blog's post will get in a day.
+"""An MLP on tables of one's own, with its own loss and metric: how many comments a post will get in a day.
 
-PATH is a CSV file without a header, a post per row, of which the last column is the number of comments. A client holds out the
+PATH is a CSV file without a header, a post per row; the last column is the number of comments. A client holds out the
 last fifth of its posts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
@@ -33,7 +34,7 @@ class Blogs(TorchTask):
     def module(self) -> nn.Module:
         """Two hidden layers."""
         widths = [COLUMNS, self.hidden, self.hidden]
-        layers = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in zip(widths, widths[1:], strict=False)]
+        layers = [nn.Sequential(nn.Linear(*pair), nn.ReLU()) for pair in pairwise(widths)]
         return nn.Sequential(*layers, nn.Linear(self.hidden, 1), nn.Flatten(0))
 
     def dataset(self, path: Path, part: Part) -> TensorDataset:

@@ -1,7 +1,7 @@
-"""Make folders of clients out of public data, to try the examples with: python deal.py pictures|blogs|reviews ARCHIVE FOLDER.
+"""Make folders of clients out of public data: python deal.py pictures|blogs|reviews ARCHIVE FOLDER.
 
-The clients of `blogs` and `reviews` are those that the data comes from; pictures are dealt out, some kinds more to one than to
-another.
+The clients of `blogs` and `reviews` are those that the data comes from; pictures are dealt out, some kinds more to one
+than to another.
 """
 
 from __future__ import annotations
@@ -25,8 +25,12 @@ BLOGS = 8  # those with the most posts
 COLUMNS_OF_A_BLOG = 50  # statistics of the blog itself, the same in each of its posts
 
 RATED = "vaderSentiment-0.5/additional_resources/hutto_ICWSM_2014.tar.gz"
-SOURCES = {"shop": "amazonReviewSnippets", "films": "movieReviewSnippets", "newspaper": "nytEditorialSnippets"}
-SOURCES |= {"tweets": "tweets"}
+SOURCES = {
+    "films": "movieReviewSnippets",
+    "newspaper": "nytEditorialSnippets",
+    "shop": "amazonReviewSnippets",
+    "tweets": "tweets",
+}
 CLEAR_RATING = 1.0  # of -4 to 4: what people find neither good nor bad is left out
 TEST_FRACTION = 0.2
 
@@ -46,7 +50,7 @@ def pictures(archive: Path, folder: Path) -> None:
             if left[part, kind] < PICTURES_A_KIND[part]:
                 left[part, kind] += 1
                 site = folder / f"site-{generator.choice(SITES, p=shares[kind])}"
-                _write(site / part / kind / number, members.extractfile(member).read())
+                _write(site / part / kind / number, _content(members, member.name))
 
 
 def blogs(archive: Path, folder: Path) -> None:
@@ -68,7 +72,7 @@ def reviews(archive: Path, folder: Path) -> None:
         tarfile.open(fileobj=io.BytesIO(members.read(RATED))) as rated,
     ):
         for source, name in SOURCES.items():
-            text = rated.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt").read().decode(errors="replace")
+            text = _content(rated, f"hutto_ICWSM_2014/{name}_GroundTruth.txt").decode(errors="replace")
             parts: dict[str, list[str]] = {"train": [], "test": []}
             for line in text.splitlines():
                 _, rating, sentence = line.split("\t", 2)
@@ -77,6 +81,12 @@ def reviews(archive: Path, folder: Path) -> None:
                     parts[part].append(json.dumps({"text": sentence, "is_good": float(rating) > 0}))
             for part, lines in parts.items():
                 _write(folder / source / f"{part}.jsonl", "".join(f"{line}\n" for line in lines).encode())
+
+
+def _content(archive: tarfile.TarFile, name: str) -> bytes:
+    file = archive.extractfile(name)
+    assert file is not None
+    return file.read()
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -43,7 +44,7 @@ class Pictures(TorchTask):
         channels = [3, self.width, 2 * self.width, 4 * self.width]
         blocks = [
             nn.Sequential(nn.Conv2d(inputs, outputs, 3, padding=1), nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2))
-            for inputs, outputs in zip(channels, channels[1:], strict=False)
+            for inputs, outputs in pairwise(channels)
         ]
         return nn.Sequential(*blocks, nn.Flatten(), nn.Linear(4 * 4 * channels[-1], len(self.kinds)))
 

