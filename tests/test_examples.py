@@ -210,11 +210,13 @@ def test_five_gigabytes_train_in_little_memory(tmp_path: Path) -> None:
     write_recordings(site, {"train": size, "test": 8 * MEGABYTE})
     try:
         given = ("--insecure", "--name", "site", "--data", str(site), "--memory-limit", str(MEMORY_LIMIT_MB))
-        with serving("recordings.yaml", tmp_path / "mapped", cwd=tmp_path) as (server, address):
+        with serving("recordings.yaml", tmp_path / "read", cwd=tmp_path) as (server, address):
             allowed = ("--allow-task", "recordings:Kinds")
-            with client_process(address, *given, *allowed, log=tmp_path / "mapped.client", cwd=tmp_path):
+            with client_process(address, *given, *allowed, log=tmp_path / "read.client", cwd=tmp_path):
                 assert server.wait(600) == 0
-        assert score(RunFolder(tmp_path / "mapped")) > 0.8  # 0.25 by chance
+        run = RunFolder(tmp_path / "read")
+        assert score(run) > 0.8  # 0.25 by chance
+        assert all((one.memory_mb or 0) < MEMORY_LIMIT_MB for _, clients in run.clients() for one in clients.values())
         other = ("--set", "task.name=greedy:Greedy")
         log = tmp_path / "loaded.client"
         with (

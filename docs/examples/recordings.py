@@ -16,19 +16,20 @@ from torch.utils.data import Dataset
 from common.learning.torch_task import Part, TorchTask
 
 SAMPLES = 1023
+ROW_BYTES = 4 * (SAMPLES + 1)
 
 
 class Recordings(Dataset[tuple[Tensor, Tensor]]):
-    """The rows of a file, which is mapped and not loaded: mode "r" counts for no limit, where "c" would."""
+    """The rows of a file, of which none is kept in memory."""
 
     def __init__(self, file: Path) -> None:
-        self.rows = np.memmap(file, dtype=np.float32, mode="r").reshape(-1, SAMPLES + 1)
+        self.file, self.rows = file, file.stat().st_size // ROW_BYTES
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.rows
 
     def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
-        row = torch.from_numpy(np.array(self.rows[place]))
+        row = torch.from_numpy(np.fromfile(self.file, np.float32, SAMPLES + 1, offset=ROW_BYTES * place))
         return row[:SAMPLES], row[SAMPLES].long()
 
 
@@ -44,5 +45,5 @@ class Kinds(TorchTask):
         return nn.Sequential(nn.Linear(SAMPLES, self.hidden), nn.ReLU(), nn.Linear(self.hidden, self.kinds))
 
     def dataset(self, path: Path, part: Part) -> Recordings:
-        """Map a client's own file."""
+        """Return a client's own recordings."""
         return Recordings(path / f"{part}.f32")
