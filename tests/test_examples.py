@@ -112,9 +112,9 @@ def test_flowers_quickstart_there_and_here(pictures: Path, tmp_path: Path) -> No
     code_of(REPOSITORY / "docs/from-flower.md", tmp_path)
     there = [sys.executable, "-c", THEIRS.format(folder=str(pictures / "site-4"))]
     done = subprocess.run(there, cwd=tmp_path, capture_output=True, text=True, check=True)
-    assert float(done.stdout) > 0.2
-    here = run_locally("quickstart.yaml", pictures, tmp_path / "run", "rounds=10", cwd=tmp_path)
-    assert score(here) > 0.25
+    assert float(done.stdout) > 0.2  # 0.1 by chance
+    here = run_locally("quickstart.yaml", pictures, tmp_path / "run", cwd=tmp_path)
+    assert score(here) > 0.2
     names = {"conv1", "conv2", "fc1", "fc2"}
     assert {name.partition(".")[0] for name in load_file(here.path / "model.safetensors")} == names
 

