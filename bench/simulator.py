@@ -35,9 +35,9 @@ def _local_step(name: str, problem: Problem) -> Ratio:
     algorithm, plan = simulation.algorithm, simulation.experiment.plan(ROUNDS_BEFORE + 1)
     (cohort,) = simulation.cohorts
     download = cohort.download(simulation.state)
-    weights = algorithm.starting_point(plan, download.model)
+    weights = algorithm.starting_point(plan, download.model.clone())
     with cohort.objective.round(plan.round, None) as gradient:
-        local = LocalWork(gradient, algorithm.correction(cohort.memory, download))
+        local = LocalWork(plan, gradient, algorithm.correction(cohort.memory, download))
 
         def step() -> None:
             nonlocal weights

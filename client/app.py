@@ -171,6 +171,8 @@ def _reason(error: BaseException, say: Say) -> str:
     if isinstance(error, MessageError):  # of what the server itself has said
         return str(error)
     if isinstance(error, UserError):
+        if error.__cause__ is not None:  # in a user's own code, of which the line says where, and this how it got there
+            _tell_traceback("".join(traceback.format_exception(error.__cause__)))
         if error.public != str(error):
             say(str(error))
         return error.public

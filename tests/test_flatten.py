@@ -48,7 +48,3 @@ def test_buffers_are_read_and_written() -> None:
     assert buffers.tolist() == [1.0, 2.0, 3.0, 4.0]
     flat.module.eval()
     assert dict(flat.module.named_buffers())["1.running_var"].tolist() == [3.0, 4.0]
-
-
-def test_a_module_without_buffers_has_none() -> None:
-    assert TrainedPart(nn.Linear(2, 1), torch.device("cpu")).read_buffers() is None

@@ -8,6 +8,7 @@ import pickle
 import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -479,9 +480,11 @@ def test_the_simulator_averages_the_buffers(data: DataFolder) -> None:
     experiment = load_experiment("cifar10", ["task.width=4", "task.batch_size=4", "clients=3", "schedule.period=2"])
     problem = experiment.task.load(data, clients=3, seed=0, device=CPU)
     simulation = Simulation(experiment, problem, CPU)
-    plan, start = experiment.plan(1), simulation.state
+    plan, start = experiment.plan(1), problem.initial_state()
     uploaded = [
-        client_round(simulation.algorithm, plan, start, cohort.memory, cohort.objective)[0].buffers
+        client_round(
+            simulation.algorithm, plan, replace(start, model=start.model.clone()), cohort.memory, cohort.objective
+        )[0].buffers
         for cohort in simulation.cohorts
     ]
     simulation.step()

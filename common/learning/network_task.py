@@ -16,6 +16,8 @@ from common.learning.task import Task
 from common.learning.trained_part import Sparse
 from common.ranges import Range
 
+Outputs = Any  # what a module returns
+
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkTask(Task):
@@ -50,7 +52,7 @@ class NetworkTask(Task):
         """Change a batch on the device: at random, by the generator, in training; there is none in evaluation."""
         return batch
 
-    def forward(self, module: nn.Module, batch: Batch) -> Any:  # noqa: ANN401
+    def forward(self, module: nn.Module, batch: Batch) -> Outputs:
         """Give a batch to the module: the first of a tuple, or all of a dict but the labels."""
         if isinstance(batch, Mapping):
             outputs = module(**{name: value for name, value in batch.items() if name != "labels"})
@@ -61,11 +63,11 @@ class NetworkTask(Task):
         """Return the right answers in a batch: the last of a tuple, or what a dict calls labels."""
         return cast(Tensor, batch["labels"] if isinstance(batch, Mapping) else batch[-1])
 
-    def loss(self, outputs: Any, batch: Batch) -> Tensor:  # noqa: ANN401
+    def loss(self, outputs: Outputs, batch: Batch) -> Tensor:
         """Return the mean loss over the examples of a batch, one number."""
         return nn.functional.cross_entropy(outputs, self.labels(batch))
 
-    def metrics(self, outputs: Any, batch: Batch) -> dict[str, Tensor]:  # noqa: ANN401
+    def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
         """Return sums over the examples of a batch, by `metric_names`; of a map, each counts by its right places."""
         labels = self.labels(batch)
         right = (outputs.argmax(1) == labels).reshape(len(labels), -1)

@@ -35,5 +35,5 @@ class TorchTask(NetworkTask, OwnDataTask):
         return OwnNetworkProblem(self, data, clients=clients, seed=seed, device=device)
 
     def _made(self, files: ClientFiles, part: Part) -> Dataset[Any]:
-        with own_code(self, f'dataset(..., "{part}")'):
+        with own_code(self, f"dataset({part}) of {files.client}"):
             return self.dataset(files.path, part)

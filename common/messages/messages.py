@@ -100,6 +100,7 @@ class Introduction:
 
     client: str
     identity: str  # stays with the client's state folder; without one, with its process
+    frozen: str = ""  # digest of the part of its model that does not travel; empty where all of it does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,7 +238,7 @@ def pack_introduction_question() -> RecordDict:
 
 def pack_introduction(introduction: Introduction) -> RecordDict:
     """Write a client's answer to it."""
-    told = proto.Introduction(name=introduction.client, identity=introduction.identity)
+    told = proto.Introduction(name=introduction.client, identity=introduction.identity, frozen=introduction.frozen)
     return content_of(proto.Reply(introduction=told).SerializeToString())
 
 
@@ -248,7 +249,9 @@ def unpack_introduction(content: RecordDict) -> Introduction:
         raise MessageError(f"a client without a name of at most {LONGEST_NAME} printable characters")
     if not 0 < len(told.identity) <= LONGEST_NAME:
         raise MessageError("a client without an identity")
-    return Introduction(client=told.name, identity=told.identity)
+    if len(told.frozen) > LONGEST_NAME:
+        raise MessageError(f"a digest of more than {LONGEST_NAME} characters")
+    return Introduction(client=told.name, identity=told.identity, frozen=told.frozen)
 
 
 def pack_notice(text: str) -> RecordDict:

@@ -206,12 +206,14 @@ class Introduce(_message.Message):
     def __init__(self) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "identity")
+    __slots__ = ("name", "identity", "frozen")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     identity: str
-    def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    frozen: str
+    def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ..., frozen: _Optional[str] = ...) -> None: ...
 
 class Order(_message.Message):
     __slots__ = ("plan", "history")

@@ -116,5 +116,5 @@ class Sweep:
         return rows.reshape(self.problem.clients, -1, rows.shape[-1])
 
     def _spread(self, state: ServerState) -> ServerState:
-        """Give every client the state of each point."""
-        return _each(lambda vector: vector.expand(self.problem.clients, -1, -1).flatten(0, 1), state)
+        """Give every client a copy of the state of each point."""
+        return _each(lambda vector: vector.repeat(self.problem.clients, 1), state)

@@ -89,7 +89,7 @@ class AlgorithmStrategy(Strategy):
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self._downlink = Downlink(experiment, start, self._say)
-        self.members = Membership(experiment, terms, self._downlink.now, self._say)
+        self.members = Membership(experiment, terms, self._downlink.now, self._say, problem.frozen_digest())
         self._gathered = False
         self._meter = Meter()
         self._grid: Grid | None = None

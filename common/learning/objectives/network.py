@@ -25,6 +25,7 @@ class NetworkObjective(Objective):
         self.network = network
         self.batches = batches
         self.device = network.weights.device
+        self.longest = torch.tensor(task.gradient_clip_norm, device=self.device)
         self._seed = seed
         self._client = client
 
@@ -84,7 +85,7 @@ class _BatchGradient(Gradient):
                 (loss / steps if steps > 1 else loss).backward()  # type: ignore[no-untyped-call]
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        shrink = task.gradient_clip_norm / torch.linalg.vector_norm(gradient)
+        shrink = self._objective.longest / torch.linalg.vector_norm(gradient)
         return gradient.mul_(shrink.clamp_(max=1.0))  # nothing here waits for the device
 
     def buffers(self) -> Tensor | None:

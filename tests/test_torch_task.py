@@ -1,0 +1,332 @@
+"""Models and data of a user's own: what is trained, in which batches, and what is said of mistakes."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Dataset, TensorDataset
+
+from client.app import _reason
+from common.codec.payload import encode_state
+from common.errors import PublicError, UserError
+from common.experiment.experiment import Experiment
+from common.experiment.files import experiment_of_text
+from common.learning.batches import Batch, examples_in, moved
+from common.learning.data import DataFolder
+from common.learning.network_problem import OwnNetworkProblem
+from common.learning.network_task import Outputs
+from common.learning.task import ClientFiles
+from common.learning.torch_task import Part, TorchTask
+from common.learning.trained_part import TrainedPart
+from common.rounds.state import ServerState
+from server.simulation.simulation import Simulation
+from tests.harness import own_models
+from tests.harness.own_models import FineTuned, NextToken, Perceptron, Points, Regression, Streamed, Weighted, points
+
+CPU = torch.device("cpu")
+KINDS = ("Points", "Streamed", "Weighted", "Regression", "Segmentation", "NextToken", "FineTuned")
+
+
+def problem_of(task: TorchTask, client: str = "a", seed: int = 0) -> OwnNetworkProblem:
+    return task.problem([ClientFiles(client, Path("nowhere"))], clients=1, seed=seed, device=CPU)
+
+
+def gradients(task: TorchTask, steps: int = 7, number: int = 1) -> list[Tensor]:
+    """Return what a round's gradients are along its way, and the buffers at its end."""
+    problem = problem_of(task)
+    state = problem.initial_state()
+    return gradients_of(problem, state, steps, number)
+
+
+def gradients_of(problem: OwnNetworkProblem, state: ServerState, steps: int = 7, number: int = 1) -> list[Tensor]:
+    weights, found = state.model.clone(), []
+    with problem.objective([0]).round(number, state.buffers) as gradient:
+        for _ in range(steps):
+            found.append(gradient(weights).clone())
+            weights = weights - 0.1 * found[-1]
+        buffers = gradient.buffers()
+    return found if buffers is None else [*found, buffers]
+
+
+def same(first: list[Tensor], second: list[Tensor]) -> bool:
+    return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def experiment_of(name: str, **options: object) -> Experiment:
+    chosen = "".join(f"  {key}: {value}\n" for key, value in options.items())
+    return experiment_of_text(
+        f"name: own\nrounds: 12\nclients: 2\ntask:\n  name: tests.harness.own_models:{name}\n{chosen}"
+        "algorithm: {name: sparse_proxskip, density: 0.6, learning_rate: 0.05}\nschedule: {period: 6}\n"
+    )
+
+
+def simulated(experiment: Experiment, folder: Path) -> Simulation:
+    for client in range(experiment.clients):
+        (folder / f"client-{client}").mkdir(exist_ok=True)
+    return Simulation(experiment, experiment.load(DataFolder(folder, may_download=False), CPU), CPU)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_any_module_learns_by_its_own_loss_and_is_measured_by_its_own_metrics(name: str, tmp_path: Path) -> None:
+    simulation = simulated(experiment_of(name), tmp_path)
+    records = list(simulation.rounds())
+    assert set(getattr(own_models, name).metric_names) < set(records[-1].metrics)
+    assert records[-1].metrics["train_loss"] < 0.9 * records[0].metrics["train_loss"]
+    headline = simulation.problem.metric
+    assert records[-1].metrics[headline] > records[0].metrics[headline]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_round_repeats_its_bits_whatever_was_drawn_in_between(name: str) -> None:
+    task = getattr(own_models, name)()
+    problem = problem_of(task)
+    state = problem.initial_state()
+    first = gradients_of(problem, state)
+    torch.rand(3)
+    other = gradients_of(problem, state, number=2)
+    problem.evaluate(state)
+    assert same(first, gradients_of(problem, state))
+    assert same(first, gradients(task))  # made anew, as after a restart
+    assert not same(first, other)
+
+
+def test_a_round_leaves_the_global_random_numbers_alone() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(4)
+    torch.manual_seed(5)
+    gradients(Points())
+    assert torch.equal(torch.rand(4), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["Points", "Streamed"])
+def test_worker_processes_read_the_same_batches(name: str) -> None:
+    task = getattr(own_models, name)()
+    alone = gradients(task, 11)
+    for workers in (1, 2):
+        assert same(alone, gradients(replace(task, loader_workers=workers), 11))
+
+
+def test_a_stream_is_told_another_epoch_each_time() -> None:
+    problem = problem_of(Streamed(batch_size=40))  # all of it at once: only the order and the noise differ
+    state = problem.initial_state()
+    with problem.objective([0]).round(1, state.buffers) as gradient:
+        first, second = gradient(state.model).clone(), gradient(state.model).clone()
+    assert not torch.equal(first, second)
+
+
+def test_tensors_in_memory_and_the_loader_draw_the_same_batches() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Listed(Weighted):
+        def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+            inputs, kinds = points(40)
+            return cast("Dataset[Any]", [(inputs[place], kinds[place]) for place in range(40)])
+
+    assert same(gradients(Weighted()), gradients(Listed()))
+
+
+@pytest.mark.parametrize("name", ["Regression", "Segmentation", "NextToken"])
+def test_micro_batches_give_the_gradient_of_the_whole_batch(name: str) -> None:
+    whole, parts = (gradients(getattr(own_models, name)(micro_batch=size), steps=3) for size in (0, 2))
+    for one, other in zip(whole, parts, strict=True):
+        assert torch.allclose(one, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_micro_batch_must_divide_the_batch() -> None:
+    with pytest.raises(UserError, match=r"task: micro_batch = 3 does not divide batch_size = 8"):
+        experiment_of("Points", micro_batch=3)
+
+
+def test_autocast_computes_in_bfloat16_and_trains_in_float32() -> None:
+    exact, rough = (gradients(Regression(autocast=kind), steps=1)[0] for kind in ("none", "bfloat16"))
+    assert rough.dtype == torch.float32
+    assert not torch.equal(exact, rough)
+    assert torch.allclose(exact, rough, rtol=0.1, atol=0.02 * float(exact.abs().max()))
+
+
+@pytest.mark.slow
+def test_a_compiled_module_gives_the_same_gradients() -> None:
+    for one, other in zip(gradients(Regression()), gradients(Regression(compile=True)), strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_only_what_is_trained_travels_and_persistent_floats_beside_it() -> None:
+    problem = problem_of(FineTuned())
+    state = problem.initial_state()
+    assert len(state.model) == 8 + 8 + 8 * 3 + 3  # BatchNorm and the last layer
+    assert state.buffers is not None
+    assert len(state.buffers) == 8 + 8
+    saved = problem.tensors(state)
+    module = Perceptron()
+    found = module.load_state_dict(saved, strict=False)
+    assert not found.unexpected_keys
+    assert set(found.missing_keys) == {"first.weight", "first.bias", "positions"}
+
+
+def test_tied_parameters_are_one_in_the_vector_and_both_in_the_file() -> None:
+    task = NextToken()
+    problem = problem_of(task)
+    state = problem.initial_state()
+    assert len(state.model) == 7 * 7 + 7 * 7 + 7
+    task.module().load_state_dict(problem.tensors(state))
+
+
+def test_the_digest_tells_another_base_and_is_empty_where_all_travels() -> None:
+    assert problem_of(Weighted()).frozen_digest() == ""
+    frozen = problem_of(FineTuned()).frozen_digest()
+    assert frozen == problem_of(FineTuned()).frozen_digest()
+    assert frozen != problem_of(FineTuned(base=1.5)).frozen_digest()
+    trained = problem_of(FineTuned())
+    gradients_of(trained, trained.initial_state())
+    assert trained.frozen_digest() == frozen  # what is frozen stays as it was
+
+
+def test_the_change_starts_at_zero_and_needs_the_same_first_weights_everywhere() -> None:
+    problem = problem_of(Regression(sparse="change"))
+    state = problem.initial_state()
+    assert not state.model.any()
+    assert len(encode_state(state)) < 30 < len(encode_state(problem_of(Regression()).initial_state()))
+    assert problem.frozen_digest() != problem_of(Regression(sparse="change"), seed=1).frozen_digest()
+
+
+def test_the_change_is_trained_measured_and_saved_on_top_of_the_first_model() -> None:
+    whole, change = problem_of(Regression()), problem_of(Regression(sparse="change"))
+    start, zero = whole.initial_state(), change.initial_state()
+    assert same(gradients_of(whole, start, steps=1), gradients_of(change, zero, steps=1))
+    moved_by = torch.full_like(start.model, 0.25)
+    here, there = ServerState(model=start.model + moved_by), ServerState(model=moved_by)
+    assert change.evaluate(there) == whole.evaluate(here)
+    assert change.objective([0]).loss(there.model, None) == whole.objective([0]).loss(here.model, None)
+    for name, tensor in change.tensors(there).items():
+        assert torch.equal(tensor, whole.tensors(here)[name])
+    assert change.initial_state().model.count_nonzero() == 0  # also when the module has been used
+
+
+@pytest.mark.parametrize("sparse", ["model", "change"])
+def test_the_density_is_that_of_what_is_sparse(sparse: str, tmp_path: Path) -> None:
+    simulation = simulated(experiment_of("Regression", sparse=sparse), tmp_path)
+    list(simulation.rounds())
+    kept = simulation.kept()
+    assert int(kept.model.count_nonzero()) == round(0.6 * len(kept.model))
+    saved = torch.cat([one.flatten() for one in simulation.problem.tensors(kept).values()])
+    assert (int(saved.count_nonzero()) == len(saved)) == (sparse == "change")
+
+
+class Pair(NamedTuple):
+    inputs: Tensor
+    labels: Tensor
+
+
+def test_batches_of_any_structure_are_moved_and_counted() -> None:
+    batch = {
+        "pair": Pair(torch.zeros(3, 2), torch.zeros(3)),
+        "names": ["x", "y", "z"],
+        "more": [UserDict(a=torch.ones(3))],
+    }
+    found = moved(batch, torch.device("meta"))
+    assert isinstance(found["pair"], Pair)
+    assert found["pair"].labels.device.type == "meta"
+    assert found["names"] == ["x", "y", "z"]
+    assert type(found["more"][0]) is dict
+    assert examples_in(batch) == 3
+    assert examples_in({"names": ["x"]}) == 0
+
+
+class Broken(Dataset[Any]):
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, place: int) -> Tensor:
+        raise KeyError("/srv/secret/slide.tif")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mistaken(Points):
+    """A task with one mistake."""
+
+    mistake: str = ""
+
+    def module(self) -> nn.Module:
+        match self.mistake:
+            case "nothing trained":
+                return Perceptron().requires_grad_(False)
+            case "float64":
+                return Perceptron().double()
+            case "module":
+                raise FileNotFoundError("/srv/secret/weights.pt")
+        return Perceptron()
+
+    def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+        match self.mistake:
+            case "dataset":
+                raise FileNotFoundError("/srv/secret/slides")
+            case "item":
+                return Broken()
+            case "empty":
+                return TensorDataset(torch.empty(0, 4), torch.empty(0))
+            case "empty list":
+                return cast("Dataset[Any]", [])
+            case "no tensors":
+                return cast("Dataset[Any]", ["slide"] * 10)
+            case "short stream":
+                return own_models.PointStream(3)
+        return super().dataset(path, part)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> Tensor:
+        if self.mistake == "loss":
+            return nn.functional.cross_entropy(outputs, self.labels(batch), reduction="none")
+        return super().loss(outputs, batch)
+
+    def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        return {"other": outputs.sum()} if self.mistake == "metrics" else super().metrics(outputs, batch)
+
+    def forward(self, module: nn.Module, batch: Batch) -> Outputs:
+        return module(batch["pixels"]) if self.mistake == "forward" else super().forward(module, batch)
+
+    def transform(self, batch: Batch, generator: torch.Generator | None) -> Batch:
+        return batch["pixels"] if self.mistake == "transform" else batch
+
+
+SAID = {
+    "nothing trained": r"no parameter that requires a gradient: there is nothing to train",
+    "float64": r"trains first.weight, which is float64: make it float32",
+    "module": r"^Mistaken.module: FileNotFoundError: /srv/secret/weights.pt \(test_torch_task.py, line \d+\)$",
+    "dataset": r"^Mistaken.dataset\(train\) of a: FileNotFoundError: /srv/secret/slides \(test_torch_task.py, ",
+    "item": r"^Mistaken.dataset\(train\) of a: KeyError: '/srv/secret/slide.tif' \(test_torch_task.py, line \d+\)$",
+    "empty": r"^Mistaken.dataset\(train\) of a: it is empty: there is nothing to train on$",
+    "empty list": r"^Mistaken.dataset\(train\) of a: it is empty",
+    "no tensors": r"^Mistaken.dataset\(train\) of a: a batch has no tensor in it",
+    "short stream": r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$",
+    "loss": r"^Mistaken.loss: it must return one number as a tensor, not \[8\] numbers$",
+    "metrics": r"^Mistaken.metrics: it returns other, where metric_names declares test_accuracy$",
+    "forward": r"^Mistaken.forward: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
+    "transform": r"^Mistaken.transform: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
+}
+
+
+@pytest.mark.parametrize("mistake", SAID)
+def test_a_mistake_in_a_users_code_is_one_line_of_which_the_server_hears_no_file(
+    mistake: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    task, said = Mistaken(mistake=mistake), list[str]()
+
+    def use() -> None:
+        gradients(task)
+        problem_of(task).evaluate(problem_of(task).initial_state())
+
+    with pytest.raises(UserError, match=SAID[mistake]) as caught:
+        use()
+    reason = _reason(caught.value, said.append)
+    assert "secret" not in reason
+    assert isinstance(caught.value, PublicError) or said == [str(caught.value)]
+    assert ("Traceback" in capsys.readouterr().err) <= (caught.value.__cause__ is not None)
+
+
+def test_a_trained_part_without_buffers_has_none() -> None:
+    assert TrainedPart(nn.Linear(2, 1), CPU).read_buffers() is None
