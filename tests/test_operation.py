@@ -238,6 +238,15 @@ def test_a_client_process_that_ends_is_told_of_and_ends_what_needs_it(tmp_path: 
     assert "numbered from 0 to 1" in first
 
 
+def test_a_device_that_is_not_here_is_one_line_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--devices: 'cuda:99' is not on this machine; torch finds cpu"):
+        server_app(["local", "digits", "--devices", "cpu,cuda:99"], standalone_mode=False)
+    assert not list(tmp_path.rglob("experiment.yaml"))
+
+
 def test_a_client_that_cannot_be_started_is_what_is_told(tmp_path: Path) -> None:
     """Not those that were, and are then told to leave."""
     (tmp_path / "client-1.log").mkdir()
