@@ -16,7 +16,15 @@ from safetensors.torch import load_file
 
 from server.deploy.local_clients import leaving
 from tests.harness.pages import FENCE, REPOSITORY
-from tests.harness.processes import alive, client_process, descendants_of, free_port, proxskip_server, wait_until
+from tests.harness.processes import (
+    alive,
+    client_process,
+    descendants_of,
+    free_port,
+    lines_in,
+    proxskip_server,
+    wait_until,
+)
 
 KINDS = ("benign", "malignant")
 SLIDES = "  name: tumours:Tumours\n  kinds: [benign, malignant]\n  batch_size: 6\n"
@@ -149,7 +157,7 @@ def test_the_processes_that_read_ahead_end_with_their_client(signal: str, tmp_pa
     task = "tests.harness.own_models:Points"
     machines = Machines(tmp_path, experiment(f"  name: {task}\n  loader_workers: 2\n", rounds=100_000))
     with machines.serving(), machines.client("clinic-a", task), machines.client("clinic-b", task):
-        wait_until(lambda: (machines.output / "rounds.jsonl").exists(), 120)
+        wait_until(lambda: lines_in(machines.output / "rounds.jsonl") > 0, 120)
         readers = descendants_of(machines.process.pid)
         assert len(readers) >= 2
         getattr(machines.process, signal)()
