@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 EXAMPLES = REPOSITORY / "docs/examples"
 MEMORY_LIMIT_MB = 1500
 MEGABYTE = 1 << 20
+NOT_THE_SAME = "the part of the model that does not travel is not the server's"
 
 
 def deal(kind: str, archive: Path, folder: Path) -> Path:
@@ -154,16 +155,18 @@ def test_another_backbone_is_refused_in_one_line(reviews: Path, tmp_path: Path) 
     weights["encoder.layer.0.output.dense.weight"][0, 0] += 0.01
     save_file(weights, weights_file, {"format": "pt"})
     allowed = ("--allow-task", "reviews:Reviews", "--threads", "1")
-    log = tmp_path / "other.log"
+    log, server_log = tmp_path / "other.log", tmp_path / "run.log"
     with ExitStack() as stack:
-        _, address = stack.enter_context(serving("reviews.yaml", tmp_path / "run", "--clients", "2"))
+        _, address = stack.enter_context(serving("reviews.yaml", tmp_path / "run"))
         with pytest.MonkeyPatch.context() as environment:
             environment.setenv("PYTHONPATH", str(changed), prepend=":")
             given = (address, "--insecure", "--name", "other", "--data", str(reviews / "tweets"), *allowed)
             stack.enter_context(client_process(*given, log=log, cwd=EXAMPLES))
-        wait_until(lambda: "frozen" in log.read_text(), 120)
-    (line,) = [line for line in log.read_text().splitlines() if "frozen" in line]
-    assert line.startswith("other: ")
+        wait_until(lambda: NOT_THE_SAME in log.read_text() and NOT_THE_SAME in server_log.read_text(), 120)
+    (line,) = [line for line in log.read_text().splitlines() if NOT_THE_SAME in line]
+    assert "install the same pretrained weights" in line
+    assert "other is left out" in server_log.read_text()
+    assert "Traceback" not in log.read_text() + server_log.read_text()
 
 
 def write_recordings(folder: Path, parts_bytes: dict[str, int]) -> None:

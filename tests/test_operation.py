@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from client.__main__ import app as client_app
@@ -137,10 +138,12 @@ def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> No
     address = f"127.0.0.1:{free_port()}"
     early, wrong, server_log = tmp_path / "early.log", tmp_path / "wrong.log", tmp_path / "server.log"
     with (
-        client_process(address, "--insecure", "--partition", "0/2", log=early) as client,
+        client_process(address, "--insecure", "--partition", "0/2", "--threads", "1", log=early) as client,
         client_process(address, "--insecure", "--name", "wrong", "--partition", "0/5", log=wrong),
     ):
         wait_until(lambda: "waiting for the server" in early.read_text())
+        where = "cuda:0: " if torch.cuda.is_available() else "cpu (threads: 1)\n"
+        assert f"computing on {where}" in early.read_text()
         command = [sys.executable, "-m", "server", *RUN, "--listen", address, "--output", str(tmp_path / "run")]
         with server_log.open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
