@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
@@ -20,6 +19,7 @@ from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station, StepHeard
 from common.errors import MessageError, PublicError, UserError
 from common.experiment.experiment import Experiment
+from common.learning.own_code import is_out_of_memory
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
     Run,
@@ -176,15 +176,11 @@ def _reason(error: BaseException, say: Say) -> str:
         if error.public != str(error):
             say(str(error))
         return error.public
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         say(str(error))
         return "this client has not enough memory for that (see --memory-limit)"
     _tell_traceback("".join(traceback.format_exception(error)))
     return f"an unexpected {type(error).__name__}; the client's log says more"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _code(error: BaseException) -> int:

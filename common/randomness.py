@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
 import torch
 
 Made = TypeVar("Made")
+_global = threading.RLock()
 _CPU = torch.device("cpu")
 
 
@@ -25,8 +28,18 @@ def torch_stream(seed: int, purpose: str, *numbers: int, device: torch.device = 
     return generator
 
 
+@contextmanager
+def global_stream(device: torch.device = _CPU) -> Iterator[None]:
+    """Have the random numbers to oneself that modules draw without a generator; they are then as they were before.
+
+    They are one for all threads of a process, and clients may be threads: these take turns.
+    """
+    with _global, torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+
+
 def initialized(make: Callable[[], Made], seed: int) -> Made:
     """Make a network, or what has one, whose first weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
+    with global_stream():
         torch.manual_seed(torch_stream(seed, "initial model").initial_seed())
         return make()

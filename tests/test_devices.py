@@ -19,7 +19,6 @@ import yaml
 
 from client import node
 from client.__main__ import app as client_app
-from client.app import _is_out_of_memory
 from client.part import Part
 from client.round import Participant, Station
 from client.stream import Pace
@@ -27,6 +26,7 @@ from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
+from common.learning.own_code import is_out_of_memory
 from common.messages.messages import Order
 from common.program.device import deal_out, devices_here
 from common.rounds.history import History
@@ -162,8 +162,8 @@ def test_a_process_takes_no_more_memory_than_it_may() -> None:
 def test_too_little_memory_is_told_from_other_failures(allocate: Callable[[], object]) -> None:
     with pytest.raises((RuntimeError, MemoryError)) as failure:
         allocate()
-    assert _is_out_of_memory(failure.value)
-    assert not _is_out_of_memory(RuntimeError("something else"))
+    assert is_out_of_memory(failure.value)
+    assert not is_out_of_memory(RuntimeError("something else"))
 
 
 def test_a_client_imports_nothing_of_the_server_nor_of_data_science() -> None:

@@ -113,9 +113,13 @@ def test_a_round_leaves_the_global_random_numbers_alone() -> None:
 @pytest.mark.parametrize("name", ["Points", "Streamed"])
 def test_worker_processes_read_the_same_batches(name: str) -> None:
     task = getattr(own_models, name)()
-    alone = gradients(task, 11)
+    alone, next_round = (gradients(task, 11, number) for number in (1, 2))
     for workers in (1, 2):
-        assert same(alone, gradients(replace(task, loader_workers=workers), 11))
+        problem = problem_of(replace(task, loader_workers=workers))
+        state = problem.initial_state()
+        assert same(alone, gradients_of(problem, state, 11))
+        problem.evaluate(state)
+        assert same(next_round, gradients_of(problem, state, 11, 2))  # by the same processes, in mid-epoch
 
 
 def test_a_stream_is_told_another_epoch_each_time() -> None:

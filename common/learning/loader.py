@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from common.learning.batches import Batch, Batches, InMemory, examples_in, moved, sizes
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import OwnCodeError, own_code
+from common.randomness import global_stream
 
 _SEEDS = 1 << 32  # as many as numpy takes
 _END = object()
@@ -55,7 +56,7 @@ class _Loader(Batches):
         with own_code(self._task, self._place):
             batches = iter(loader)
         while True:
-            with own_code(self._task, self._place), torch.random.fork_rng(devices=[]):
+            with own_code(self._task, self._place), global_stream():
                 batch = next(batches, _END)
             if batch is _END:
                 return

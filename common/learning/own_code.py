@@ -27,10 +27,15 @@ def own_code(task: object, place: str) -> Iterator[None]:
     """Run a method of a task, or what it has made."""
     try:
         yield
-    except (UserError, MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # whatever a user's code may raise
+        if isinstance(error, UserError) or is_out_of_memory(error):
+            raise
         raise OwnCodeError(task, place, f"{_last_line(error)}{_where(error)}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether there was not enough memory, which is nobody's mistake."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _last_line(error: Exception) -> str:

@@ -13,7 +13,7 @@ from common.learning.batches import Batch, Batches, examples_in
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.trained_part import TrainedPart
-from common.randomness import torch_stream
+from common.randomness import global_stream, torch_stream
 from common.rounds.objective import Gradient, Objective
 
 
@@ -34,7 +34,7 @@ class NetworkObjective(Objective):
         """Have the network to oneself for a round, whose gradient takes the next batches at each call."""
         generator = torch_stream(self._seed, "batches", self._client, number, device=self.device)
         noise = torch_stream(self._seed, "noise", self._client, number)
-        with self.network.turn(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        with self.network.turn(), global_stream(self.device):
             torch.manual_seed(noise.initial_seed())  # what dropout draws from
             self.network.load_buffers(buffers)
             self.network.module.train()
