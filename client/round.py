@@ -190,11 +190,14 @@ class Participant:
         return replace(memory, pending=None)
 
     def _recalled(self) -> ClientMemory:
-        """Return the memory with the reference of its pending round, which is mostly read from what was sent."""
+        """Return the memory with the reference of its pending round, to be used up: it is mostly what was sent."""
         memory, pending = self._memory, self._memory.pending
-        if pending is None or pending.reference is not None or not self._algorithm.has_control:
+        if pending is None or not self._algorithm.has_control:
             return memory
-        reference = decode_upload(pending.sent, self.like).model.dense().to(self._device)
+        if pending.reference is None:
+            reference = decode_upload(pending.sent, self.like).model.dense().to(self._device)
+        else:
+            reference = pending.reference.clone()
         return replace(memory, pending=replace(pending, reference=reference))
 
     def _is_asked_again(self, order: Order) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 import torch
 
+Made = TypeVar("Made")
 _CPU = torch.device("cpu")
 
 
@@ -20,3 +23,10 @@ def torch_stream(seed: int, purpose: str, *numbers: int, device: torch.device = 
     generator = torch.Generator("cpu" if device.type == "meta" else device)
     generator.manual_seed(int(stream(seed, purpose, *numbers).integers(2**63)))
     return generator
+
+
+def initialized(make: Callable[[], Made], seed: int) -> Made:
+    """Make a network, or what has one, whose first weights depend on the seed alone."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_stream(seed, "initial model").initial_seed())
+        return make()

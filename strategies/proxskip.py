@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from common.rounds.algorithm import Algorithm, LocalWork
@@ -39,7 +40,8 @@ class ProxSkip(Algorithm, dense=True):
         assert memory.control is not None
         assert pending.reference is not None
         step = pending.plan.probability / pending.plan.learning_rate
-        return (average - pending.reference).mul_(step).add_(memory.control)
+        distance = torch.sub(average, pending.reference, out=pending.reference)
+        return distance.mul_(step).add_(memory.control)
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean: the proximity operator of the consensus constraint."""

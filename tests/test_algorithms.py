@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -15,6 +16,7 @@ from common.experiment import plugins
 from common.experiment.experiment import Codec, Experiment
 from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.mean import RunningMean
+from common.rounds.objective import Gradient, Objective
 from common.rounds.schedule import Schedule, ScheduleKind, local_steps
 from common.rounds.state import ClientMemory, ServerState, Upload
 from common.vectors.sparsity import kept_count, top_k
@@ -129,7 +131,7 @@ def test_same_iterates_and_controls_as_the_textbook(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_round_changes_nothing_that_it_was_given_but_the_model_which_becomes_its_own(name: str) -> None:
+def test_a_round_changes_nothing_that_it_was_given_but_the_model_that_becomes_its_own(name: str) -> None:
     problem = random_problem(CLIENTS, SIZE, seed=9)
     experiment = make_experiment(name)
     algorithm = experiment.algorithm
@@ -140,14 +142,58 @@ def test_a_round_changes_nothing_that_it_was_given_but_the_model_which_becomes_i
     state_before, memory_before = copy.deepcopy((state, memory))
     objective = problem.objective([0])
     first, remembered = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
-    settled = algorithm.settle(remembered, state.model)
-    assert settled.pending is None
-    assert numbers_in(state_before) == numbers_in(state)
-    assert numbers_in(memory_before) == numbers_in(memory)
+    second, again = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
+    assert numbers_in(first) == numbers_in(second)
     assert remembered.pending is not None
     assert remembered.pending.plan.round == 2
-    second, _ = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
-    assert numbers_in(first) == numbers_in(second)
+    settled = [algorithm.settle(one, state.model) for one in (remembered, again)]
+    assert numbers_in(settled[0]) == numbers_in(settled[1])
+    assert settled[0].pending is None
+    assert numbers_in(state_before) == numbers_in(state)
+    assert numbers_in(memory_before) == numbers_in(memory)
+
+
+class WithPoint(Objective):
+    """A loss that reads its weights at one place, as a network does, and gives its gradient at another."""
+
+    def __init__(self, loss: Objective) -> None:
+        self._loss = loss
+
+    @contextmanager
+    def round(self, number: int, buffers: Tensor | None) -> Iterator[Gradient]:
+        with self._loss.round(number, buffers) as gradient:
+            yield GradientAtPoint(gradient)
+
+    def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
+        return self._loss.loss(weights, buffers)
+
+
+class GradientAtPoint(Gradient):
+    def __init__(self, gradient: Gradient) -> None:
+        self._gradient = gradient
+        self._weights, self._found = torch.full((SIZE,), torch.nan), torch.full((SIZE,), torch.nan)
+        self.point = self._weights
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        if weights is not self.point:
+            self._weights.copy_(weights)
+        return self._found.copy_(self._gradient(self._weights))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_a_network_reads_its_weights_makes_no_difference(name: str) -> None:
+    experiment = make_experiment(name)
+    algorithm, objective = experiment.algorithm, random_problem(CLIENTS, SIZE, seed=9).objective([0])
+    state = algorithm.initial_state(ServerState(model=torch.linspace(-1, 1, SIZE)))
+    memory = algorithm.initial_memory(state)
+    rounds = [
+        client_round(algorithm, experiment.plan(2), given_away(state), memory, one)
+        for one in (objective, WithPoint(objective))
+    ]
+    (expected, _), (found, _) = rounds
+    assert numbers_in(expected) == numbers_in(found)
+    expected_control, found_control = (algorithm.settle(remembered, state.model) for _, remembered in rounds)
+    assert numbers_in(expected_control) == numbers_in(found_control)
 
 
 def given_away(state: ServerState) -> ServerState:

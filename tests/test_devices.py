@@ -169,7 +169,7 @@ def test_too_little_memory_is_told_from_other_failures(allocate: Callable[[], ob
 def test_a_client_imports_nothing_of_the_server_nor_of_data_science() -> None:
     program = (
         "import sys, client.__main__, client.join, common.tasks.tabular\n"
-        "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL'}\n"
+        "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL', 'numba'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     assert output_of(program) == "[]"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import UserDict
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +19,17 @@ from common.errors import PublicError, UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import experiment_of_text
 from common.learning.batches import Batch, examples_in, moved
+from common.learning.blueprint import Blueprint, Input
 from common.learning.data import DataFolder
 from common.learning.network_problem import OwnNetworkProblem
 from common.learning.network_task import Outputs
 from common.learning.task import ClientFiles
 from common.learning.torch_task import Part, TorchTask
 from common.learning.trained_part import TrainedPart
+from common.randomness import initialized
 from common.rounds.state import ServerState
+from server.model.exports import exported
+from server.model.finished import FinishedModel
 from server.simulation.simulation import Simulation
 from tests.harness import own_models
 from tests.harness.own_models import FineTuned, NextToken, Perceptron, Points, Regression, Streamed, Weighted, points
@@ -151,6 +156,7 @@ def test_autocast_computes_in_bfloat16_and_trains_in_float32() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own parts
 def test_a_compiled_module_gives_the_same_gradients() -> None:
     for one, other in zip(gradients(Regression()), gradients(Regression(compile=True)), strict=True):
         assert torch.allclose(one, other, rtol=1e-3, atol=1e-5)
@@ -216,6 +222,39 @@ def test_the_density_is_that_of_what_is_sparse(sparse: str, tmp_path: Path) -> N
     assert int(kept.model.count_nonzero()) == round(0.6 * len(kept.model))
     saved = torch.cat([one.flatten() for one in simulation.problem.tensors(kept).values()])
     assert (int(saved.count_nonzero()) == len(saved)) == (sparse == "change")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described(FineTuned):
+    """One that says how to predict."""
+
+    def blueprint(self) -> Blueprint:
+        inputs = (Input(name="inputs", example=torch.zeros(2, 4)),)
+        return Blueprint(module=self.module(), inputs=inputs, scaling="none", classes=("a", "b", "c"))
+
+
+def test_a_model_is_exported_by_its_names_and_predicts_where_the_task_says_how(tmp_path: Path) -> None:
+    experiment = experiment_of("FineTuned")
+    simulation = simulated(experiment, tmp_path)
+    (_, *_, last) = simulation.rounds()
+    model = FinishedModel.of(experiment, simulation.problem, simulation.kept(), last)
+    saved = torch.load(io.BytesIO(exported(model, "torch")), weights_only=True)
+    assert set(saved) == set(model.tensors)
+    assert len(exported(model, "sparse"))
+    with pytest.raises(UserError, match="own_models:FineTuned does not say how to predict: it has no blueprint"):
+        exported(model, "onnx")
+    described = replace(model, experiment=replace(experiment, task=Described()))
+    predictor, _ = described.predictor()
+    inputs, _ = points(10)
+    module = initialized(FineTuned().module, experiment.seed)
+    module.load_state_dict(saved, strict=False)
+    assert torch.equal(predictor(inputs), module.eval()(inputs).softmax(1))
+    stranger = replace(described, tensors={"other": torch.zeros(1), **model.tensors})
+    with pytest.raises(UserError, match=r"the tensors are not those of the task .*: see other"):
+        stranger.predictor()
+    lacking = replace(described, tensors={k: v for k, v in model.tensors.items() if k != "last.bias"})
+    with pytest.raises(UserError, match=r"the tensors are not those of the task .*: see last.bias"):
+        lacking.predictor()
 
 
 class Pair(NamedTuple):

@@ -14,11 +14,11 @@ from torch.utils.data import Dataset
 from common.learning.batches import Batch, Batches, examples_in
 from common.learning.loader import batches_of
 from common.learning.network_task import NetworkTask
-from common.learning.networks import initialized
 from common.learning.objectives.network import NetworkObjective, outputs_of
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.task import Measured, OwnDataProblem, Problem
 from common.learning.trained_part import TrainedPart
+from common.randomness import initialized
 from common.rounds.state import ServerState
 
 

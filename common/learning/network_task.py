@@ -30,7 +30,7 @@ class NetworkTask(Task):
     weight_decay: Annotated[float, Range(at_least=0)] = 0.0
     gradient_clip_norm: Annotated[float, Range(above=0)] = 50.0
     loss_samples: Annotated[int, Range(at_least=1, at_most=10_000)] = 256  # of each client, for train_loss
-    loader_workers: Annotated[int, Range(at_least=0, at_most=64)] = 0  # processes that read examples ahead
+    loader_workers: Annotated[int, Range(at_least=0, at_most=16)] = 0  # processes that read examples ahead
     autocast: Literal["none", "bfloat16"] = "none"  # of forward and backward; weights and updates stay float32
     compile: bool = False  # the module, by torch.compile: minutes at first, faster steps then
     sparse: Sparse = "model"  # or the change from the first model, for fine-tuning

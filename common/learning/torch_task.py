@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
+import common.learning.vision  # noqa: F401 - so that a user's own import of torchvision works as well
 from common.learning.network_problem import ClientData, OwnNetworkProblem
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import own_code

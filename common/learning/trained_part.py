@@ -31,6 +31,9 @@ class TrainedPart:
     ) -> None:
         self._in_use = threading.Lock()
         self.is_as_made = True
+        # BatchNorm's counts of steps: they are never sent, but a state_dict has them.
+        counters = {k: v for k, v in module.state_dict().items() if k.endswith("num_batches_tracked")}
+        self._counters = {k: v.to("cpu", copy=True) for k, v in counters.items()}
         self.module = module.to(device)
         trained = {name: one for name, one in module.named_parameters() if one.requires_grad}
         _refuse_untrainable(trained)
@@ -51,8 +54,6 @@ class TrainedPart:
             for name, view in self._buffer_layout.unflatten(self.buffers).items():
                 buffers[name].data = view  # BatchNorm updates in place, and so in the vector
         self.called: nn.Module = torch.compile(module) if compiled else module  # type: ignore[assignment]
-        # BatchNorm's counts of steps: they are never sent, but a state_dict has them.
-        self._counters = {k: v.to("cpu", copy=True) for k, v in saved.items() if k.endswith("num_batches_tracked")}
 
     @contextmanager
     def turn(self) -> Iterator[None]:

@@ -2,8 +2,8 @@
 
 The paper's Meta Sparse-ProxSkip (Algorithm 1) is one round with options; each option is a method here, and an
 algorithm is a file in strategies/ that overrides the ones in which it differs. All of them work on a vector (d,) of one
-client as well as on a tensor (N, d) of N clients, and none changes what it is given, but for local steps, which may
-write over the weights.
+client as well as on a tensor (N, d) of N clients. None changes what it is given, but where it says so: local steps may
+write over the weights, and to close a round over its reference.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ class Algorithm(ABC):
         return ClientMemory(control=torch.zeros_like(state.model) if self.has_control else None)
 
     def settle(self, memory: ClientMemory, average: Tensor) -> ClientMemory:
-        """Close the pending round, in which the upload was counted, with that round's average."""
+        """Close the pending round, in which the upload was counted, with its average; what is pending is used up."""
         if memory.pending is None:
             return memory
         closed = self.closed_control(memory, memory.pending, average)
         return replace(memory, control=closed, pending=None)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
-        """Return the control as a counted round leaves it."""
+        """Return the control as a counted round leaves it, which may take the place of the round's reference."""
         return memory.control
 
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:

@@ -76,9 +76,9 @@ class Sweep:
             state = self.algorithm.aggregate(plan, self._state, self._mean(sent), participation=1.0)
         except DivergedError:
             return False
-        self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
         for point, values in zip(self._alive, self._values(sent), strict=True):
             point.bits_up += BITS_A_VALUE * values / self.problem.clients
+        self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
         return True
 
     def _mean(self, sent: Upload) -> Upload:
