@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from common.learning.batches import Batch, Batches, examples_in
-from common.learning.loader import batches_of
+from common.learning.loader import ReadAhead, batches_of
 from common.learning.network_task import NetworkTask
 from common.learning.objectives.network import NetworkObjective, outputs_of
 from common.learning.own_code import OwnCodeError, own_code
@@ -97,7 +97,8 @@ class OwnNetworkProblem(NetworkProblem, OwnDataProblem):
         self.clients = clients
         self.measured = frozenset(task.metric_names)
         self._names = [one.client for one in data]
-        self._train = [batches_of(task, one.train, device, f"dataset(train) of {one.client}") for one in data]
+        ahead = ReadAhead()
+        self._train = [batches_of(task, one.train, device, f"dataset(train) of {one.client}", ahead) for one in data]
         self._test = [batches_of(task, one.test, device, f"dataset(test) of {one.client}") for one in data]
         for batches, one in zip(self._train, data, strict=True):
             if batches.count == 0:
