@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import multiprocessing
 import random
 from collections import UserDict
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset, random_split
 
 from client.app import _reason
 from common.codec.payload import encode_state
@@ -172,6 +173,30 @@ def test_a_stream_of_nothing_has_no_loss() -> None:
     problem = problem_of(Mistaken(mistake="empty stream"))
     with pytest.raises(OwnCodeError, match=r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$"):
         problem.objective([0]).loss(problem.initial_state().model, None)
+
+
+class Halves(Points):
+    """Splits its data by all three sources of random numbers."""
+
+    def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+        halves = random_split(cast("Dataset[Any]", range(20)), [0.5, 0.5])
+        mixed = [(*drawn(), place) for place in halves[part == "test"].indices]
+        return cast("Dataset[Any]", mixed)
+
+
+def halves(client: str = "a", seed: int = 0) -> tuple[list[Any], list[Any]]:
+    task, files = Halves(), ClientFiles(client, Path("nowhere"))
+    train, test = (cast("list[Any]", task._made(files, part, seed)) for part in ("train", "test"))
+    return train, test
+
+
+def test_a_random_split_is_the_same_for_both_parts_and_after_a_restart() -> None:
+    train, test = halves()
+    assert {place for *_, place in train + test} == set(range(20))
+    assert [one[:3] for one in train] == [one[:3] for one in test]
+    drawn()
+    assert halves() == (train, test)
+    assert halves("b") != (train, test) != halves(seed=1)
 
 
 def test_a_stream_is_told_another_epoch_each_time() -> None:
@@ -358,6 +383,15 @@ MISTAKEN_DATA = {
 }
 
 
+MISTAKEN_METRICS: dict[str, Any] = {
+    "metrics": {"other": torch.ones(())},
+    "metrics of a number": 0.5,
+    "metrics of an example": {"test_accuracy": torch.ones(8)},
+    "metrics of text": {"test_accuracy": "good"},
+    "metrics of no number": {"test_accuracy": torch.tensor(float("nan"))},
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mistaken(Points):
     """A task with one mistake."""
@@ -390,7 +424,7 @@ class Mistaken(Points):
         return super().loss(outputs, batch)
 
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        return {"other": outputs.sum()} if self.mistake == "metrics" else super().metrics(outputs, batch)
+        return MISTAKEN_METRICS.get(self.mistake) or super().metrics(outputs, batch)
 
     def forward(self, module: nn.Module, batch: Batch) -> Outputs:
         return module(batch["pixels"]) if self.mistake == "forward" else super().forward(module, batch)
@@ -415,6 +449,10 @@ SAID = {
     "empty stream": r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$",
     "loss": r"^Mistaken.loss: it must return one number as a tensor, not \[8\] numbers$",
     "metrics": r"^Mistaken.metrics: it returns other, where metric_names declares test_accuracy$",
+    "metrics of a number": r"^Mistaken.metrics: it must return a dict of numbers, not float$",
+    "metrics of an example": r"^Mistaken.metrics: test_accuracy must be one number, .*, not \[8\] numbers$",
+    "metrics of text": r"^Mistaken.metrics: test_accuracy must be one number, .*, not str$",
+    "metrics of no number": r"^Mistaken.metrics: test_accuracy is not a number, though all .* is finite$",
     "forward": r"^Mistaken.forward: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
     "transform": r"^Mistaken.transform: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
 }
@@ -436,6 +474,14 @@ def test_a_mistake_in_a_users_code_is_one_line_of_which_the_server_hears_no_file
     assert "secret" not in reason
     assert isinstance(caught.value, PublicError) or said == [str(caught.value)]
     assert ("Traceback" in capsys.readouterr().err) <= (caught.value.__cause__ is not None)
+
+
+def test_metrics_are_not_blamed_for_a_model_that_has_diverged() -> None:
+    problem = problem_of(Regression())
+    state = problem.initial_state()
+    state.model.fill_(float("nan"))
+    (measured,) = problem.measure(state)
+    assert math.isnan(measured.means["test_squared_error"])
 
 
 def test_a_trained_part_without_buffers_has_none() -> None:
