@@ -476,6 +476,16 @@ def test_a_mistake_in_a_users_code_is_one_line_of_which_the_server_hears_no_file
     assert ("Traceback" in capsys.readouterr().err) <= (caught.value.__cause__ is not None)
 
 
+def test_metrics_may_be_numbers_of_numpy() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Counted(Points):
+        def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+            return {"test_accuracy": np.float32(len(outputs))}
+
+    problem = problem_of(Counted())
+    assert problem.evaluate(problem.initial_state()) == {"test_accuracy": 1.0}
+
+
 def test_metrics_are_not_blamed_for_a_model_that_has_diverged() -> None:
     problem = problem_of(Regression())
     state = problem.initial_state()

@@ -6,6 +6,7 @@ import math
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real  # also numpy's
 from typing import Any, ClassVar
 
 import torch
@@ -135,6 +136,6 @@ def _refuse_other_metrics(task: NetworkTask, found: object) -> None:
         names, declared = ", ".join(map(str, found)), ", ".join(task.metric_names)
         raise OwnCodeError(task, "metrics", f"it returns {names}, where metric_names declares {declared}")
     for name, total in found.items():
-        if not (isinstance(total, int | float) or (isinstance(total, Tensor) and total.numel() == 1)):
+        if not (isinstance(total, Real) or (isinstance(total, Tensor) and total.numel() == 1)):
             what = f"{list(total.shape)} numbers" if isinstance(total, Tensor) else type(total).__name__
             raise OwnCodeError(task, "metrics", f"{name} must be one number, the sum over a batch, not {what}")
