@@ -44,7 +44,7 @@ def _passes(vector: Tensor, sparsity: float) -> list[Ratio]:
     change = 0.002 * torch.randn_like(vector)  # thresholds move by some thousandths in a local step
     actions: Actions = {"pass": one_pass(vector), "step": partial(vector.add_, change)}
     for way in WAYS:
-        actions[f"cold {way}"] = _by(way, top_k, vector, density)
+        actions[f"cold {way}"] = _by(way, top_k, vector, density, out)
         actions[f"warm {way}"] = _by(way, WarmTopK(), vector, density, out)
     seconds = median_seconds(actions, REPETITIONS)
     ratios = []

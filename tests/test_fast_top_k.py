@@ -27,7 +27,8 @@ BOUNDS = st.tuples(*[st.sampled_from([1e-45, 1e-40, 0.5, 1.0, GREATEST_MAGNITUDE
 USE_IT = """
 import numpy
 from common.vectors.select_fast import _scan, band_by_numba
-assert band_by_numba(numpy.arange(9, dtype=numpy.float32), 3.0, 5.0).places.tolist() == [3, 4, 5]
+vector = numpy.arange(9, dtype=numpy.float32)
+assert band_by_numba(vector, 3.0, 5.0, numpy.empty_like(vector)).places.tolist() == [3, 4, 5]
 print(sum(_scan.stats.cache_hits.values()))
 """
 
@@ -51,11 +52,13 @@ def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def assert_same_band(vector: np.ndarray, bounds: tuple[float, float]) -> None:
     low, high = min(bounds), max(bounds)
-    ours, numpys = select_fast.band_by_numba(vector, low, high), band_by_numpy(vector, low, high)
+    our_rest, numpys_rest = np.full_like(vector, np.nan), np.full_like(vector, np.nan)
+    ours, numpys = select_fast.band_by_numba(vector, low, high, our_rest), band_by_numpy(vector, low, high, numpys_rest)
     if high < GREATEST_MAGNITUDE:  # else numpy counts nothing as above, and there is nothing
         assert ours.above == numpys.above
     assert ours.places.tolist() == numpys.places.tolist()
     assert ours.values.tobytes() == numpys.values.tobytes()
+    assert our_rest.tobytes() == numpys_rest.tobytes()
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

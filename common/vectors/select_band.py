@@ -1,10 +1,11 @@
-"""One pass over a long vector, in blocks that stay in the cache: what is above two bounds, what between them."""
+"""What of a long vector is above two bounds, which is kept, and what is between them, read in blocks in the cache."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from common.vectors.divergence import refuse_infinite
@@ -26,8 +27,8 @@ class Band:
     values: Vector
 
 
-def band_by_numpy(values: Vector, low: float, high: float) -> Band:
-    """Return the band, from a vector of finite numbers alone."""
+def band_by_numpy(values: Vector, low: float, high: float, out: Vector) -> Band:
+    """Return the band of a vector of finite numbers alone, and write what is above it, zero elsewhere."""
     lowest, highest = np.float32(low), np.float32(high)
     scratch = np.empty(STRETCH, np.float32)
     above = 0
@@ -48,4 +49,8 @@ def band_by_numpy(values: Vector, low: float, high: float) -> Band:
         places.append(here)
     band = Band(above, np.concatenate(places), np.concatenate(taken))
     refuse_infinite(finite=bool(np.isfinite(band.values).all()))
+    if high < GREATEST_MAGNITUDE:
+        torch.hardshrink(torch.from_numpy(values), high, out=torch.from_numpy(out))
+    else:
+        out.fill(0)
     return band

@@ -22,7 +22,7 @@ from common.vectors.divergence import refuse_infinite
 from common.vectors.select_band import GREATEST_MAGNITUDE, Band, Indices, Vector, band_by_numpy
 
 Bits = NDArray[np.int32]
-Scan = Callable[[Bits, np.int32, np.int32, Indices], tuple[int, int, int, int]]
+Scan = Callable[[Bits, np.int32, np.int32, Bits, Indices], tuple[int, int, int, int]]
 
 BLOCK = 128  # entries
 LEAST_PART = 1 << 19  # entries for which another thread is worth its start
@@ -30,14 +30,14 @@ ROOM = 1 / 16  # for what is between the bounds, as a fraction of all entries
 MAGNITUDE_BITS = np.int32(0x7FFFFFFF)  # all but the sign; read as integers, they order like the numbers
 
 
-def band_by_numba(values: Vector, low: float, high: float) -> Band:
-    """Return the band, from a vector of finite numbers alone, with as many threads as torch may use."""
-    bits = values.view(np.int32)
+def band_by_numba(values: Vector, low: float, high: float, out: Vector) -> Band:
+    """Do what `band_by_numpy` does, with as many threads as torch may use."""
+    bits, kept = values.view(np.int32), out.view(np.int32)
     lowest, highest, greatest = np.array([low, high, GREATEST_MAGNITUDE], np.float32).view(np.int32)
 
     def scanned(start: int, stop: int) -> tuple[int, int, Indices]:
         places = np.empty(int(ROOM * (stop - start)) + BLOCK, np.int64)
-        above, at_least, found, largest = _scan(bits[start:stop], lowest, highest, places)
+        above, at_least, found, largest = _scan(bits[start:stop], lowest, highest, kept[start:stop], places)
         refuse_infinite(finite=largest <= greatest)
         return above, at_least, places[:found] + start
 
@@ -51,12 +51,12 @@ def band_by_numba(values: Vector, low: float, high: float) -> Band:
     above, at_least, found = zip(*parts, strict=True)
     places = np.concatenate(found)
     if places.size < sum(at_least) - sum(above):  # there was no room for all
-        return band_by_numpy(values, low, high)
+        return band_by_numpy(values, low, high, out)
     return Band(sum(above), places, values.take(places))
 
 
 def _compiled(scan: Scan) -> Scan:
-    signature = "UniTuple(int64, 4)(int32[::1], int32, int32, int64[::1])"
+    signature = "UniTuple(int64, 4)(int32[::1], int32, int32, int32[::1], int64[::1])"
     try:
         made: Scan = numba.njit(signature, nogil=True, cache=True)(scan)
     except (OSError, RuntimeError):  # there is nowhere to leave it for the next process
@@ -65,8 +65,8 @@ def _compiled(scan: Scan) -> Scan:
 
 
 @_compiled
-def _scan(bits: Bits, low: np.int32, high: np.int32, places: Indices) -> tuple[int, int, int, int]:
-    """Count what is above `high` and what is at least `low`, and write down the places of what is between.
+def _scan(bits: Bits, low: np.int32, high: np.int32, kept: Bits, places: Indices) -> tuple[int, int, int, int]:
+    """Count and keep what is above `high`, count what is at least `low`, and write down the places of what is between.
 
     Return these counts, how many places were written while there was room, and the largest magnitude. Only sums of 32
     bits, to which every term is brought, go through a processor's registers as many at a time as the entries do.
@@ -75,10 +75,11 @@ def _scan(bits: Bits, low: np.int32, high: np.int32, places: Indices) -> tuple[i
     largest = np.int32(0)
     span = np.uint32(high - low)
     for start in range(0, bits.size, BLOCK):
-        block = bits[start : start + BLOCK]
+        block, kept_here = bits[start : start + BLOCK], kept[start : start + BLOCK]
         above_here = at_least_here = np.int32(0)
         for place in range(block.size):
             magnitude = np.int32(block[place] & MAGNITUDE_BITS)
+            kept_here[place] = block[place] if magnitude > high else np.int32(0)
             above_here = np.int32(above_here + np.int32(magnitude > high))
             at_least_here = np.int32(at_least_here + np.int32(magnitude >= low))
             largest = max(largest, magnitude)

@@ -1,22 +1,21 @@
-"""TopK of one long vector near the speed of memory: read twice, in blocks that stay in the cache, and written once.
+"""TopK of one long vector near the speed of memory: read once or twice, and written once.
 
-Two bounds, from a sample or from the last call, enclose the K-th magnitude. One pass counts what is above them and
-takes out what is between them, where the K-th is then found exactly; a second one prunes. Bounds that turn out not to
-hold are made wider, so the result never depends on them.
+Two bounds, from a sample or from the last call, enclose the K-th magnitude. What is above them is kept, what is between
+them is taken out; there the K-th is found exactly, and what it keeps is put in its place. Bounds that turn out
+not to hold are made wider, so the result never depends on them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from common.vectors.select_band import GREATEST_MAGNITUDE, LEAST_MAGNITUDE, Band, Indices, Vector, band_by_numpy
+from common.vectors.select_band import GREATEST_MAGNITUDE, LEAST_MAGNITUDE, Band, Vector, band_by_numpy
 
 LONG_FROM = 1 << 16  # entries
 FAST_FROM = 1 << 20  # entries for which numba is worth its memory, and the second until it is there
@@ -27,8 +26,7 @@ DEVIATIONS = 5.0  # of the sample's count, by which the bounds lie off the K-th 
 SAFETY, NEAREST, FARTHEST = 4.0, 0.001, 0.05
 FEW = 0.02  # a fraction for which numpy sooner takes out everything that may be kept
 
-BandPass = Callable[[Vector, float, float], Band]
-NOWHERE: Indices = np.empty(0, np.int64)
+BandPass = Callable[[Vector, float, float, Vector], Band]
 
 
 def is_for(vector: Tensor, kept: int) -> bool:
@@ -64,29 +62,21 @@ class Threshold:
 
     def top_k(self, values: Vector, kept: int, out: Vector) -> None:
         """Write the K largest entries, zero elsewhere."""
-        cut = self._cut_near_last(values, kept) or _cut_by_sample(values, kept)
-        if self._last and cut.threshold:
-            move = abs(cut.threshold - self._last) / cut.threshold
+        threshold = self._near_last(values, kept, out)
+        if threshold is None:
+            threshold = _by_sample(values, kept, out)
+        if self._last and threshold:
+            move = abs(threshold - self._last) / threshold
             self._distance = min(FARTHEST, max(NEAREST, SAFETY * move))
-        self._last = cut.threshold
-        _prune(values, cut, out)
+        self._last = threshold
 
-    def _cut_near_last(self, values: Vector, kept: int) -> Cut | None:
+    def _near_last(self, values: Vector, kept: int, out: Vector) -> float | None:
         if not self._last:
             return None
-        return _cut_between(values, kept, self._last * (1 - self._distance), self._last * (1 + self._distance))
+        return _between(values, kept, self._last * (1 - self._distance), self._last * (1 + self._distance), out)
 
 
-@dataclass(frozen=True)
-class Cut:
-    """Which K entries to keep: those at or above a magnitude, without the last ones that equal it and find no room."""
-
-    threshold: float
-    surplus: Indices
-    entries: tuple[Indices, Vector] | None = None  # the K themselves, where they are few
-
-
-def _cut_by_sample(values: Vector, kept: int) -> Cut:
+def _by_sample(values: Vector, kept: int, out: Vector) -> float:
     sample = np.abs(values[:: max(LEAST_STRIDE, values.size // SAMPLE_SIZE)])
     share = kept / values.size
     expected = sample.size * share
@@ -94,30 +84,30 @@ def _cut_by_sample(values: Vector, kept: int) -> Cut:
     while True:
         low = _ranked(sample, sample.size - math.ceil(expected + off))
         high = _ranked(sample, sample.size - math.floor(expected - off))
-        if cut := _cut_between(values, kept, low, high):
-            return cut
+        if (threshold := _between(values, kept, low, high, out)) is not None:
+            return threshold
         off *= 4
 
 
-def _cut_between(values: Vector, kept: int, low: float, high: float) -> Cut | None:
-    """Return the exact cut, or None where the K-th magnitude is not within the bounds."""
+def _between(values: Vector, kept: int, low: float, high: float, out: Vector) -> float | None:
+    """Write the K largest and return the K-th magnitude, or None where that is not within the bounds."""
     low, high = (min(max(bound, LEAST_MAGNITUDE), GREATEST_MAGNITUDE) for bound in (low, high))
     band_of = band_pass(values.size)
     few = band_of is band_by_numpy and kept < FEW * values.size
-    band = band_of(values, low, GREATEST_MAGNITUDE if few else high)
+    band = band_of(values, low, GREATEST_MAGNITUDE if few else high, out)
     room, found = kept - band.above, band.places.size
     if room > found and low == LEAST_MAGNITUDE:  # there are not even K that are not zero
-        return Cut(0.0, NOWHERE)
+        np.add(values, 0.0, out=out)  # without any -0.0
+        return 0.0
     if not 0 < room <= found:
         return None
     magnitudes = np.abs(band.values)
     threshold = _ranked(magnitudes, found - room)
     keep = magnitudes >= threshold
-    if over := np.count_nonzero(keep) - room:
-        tied = np.flatnonzero(magnitudes == threshold)[-over:]
-        keep[tied] = False
-        return Cut(threshold, band.places[tied], (band.places[keep], band.values[keep]) if few else None)
-    return Cut(threshold, NOWHERE, (band.places[keep], band.values[keep]) if few else None)
+    if over := np.count_nonzero(keep) - room:  # of equals, the last find no room
+        keep[np.flatnonzero(magnitudes == threshold)[-over:]] = False
+    out[band.places[keep]] = band.values[keep]
+    return threshold
 
 
 def _ranked(magnitudes: Vector, rank: int) -> float:
@@ -125,16 +115,3 @@ def _ranked(magnitudes: Vector, rank: int) -> float:
     if rank < 0:
         return 0.0
     return float(np.partition(magnitudes, rank)[rank]) if rank < magnitudes.size else GREATEST_MAGNITUDE
-
-
-def _prune(values: Vector, cut: Cut, out: Vector) -> None:
-    if not cut.threshold:
-        np.add(values, 0.0, out=out)  # without any -0.0
-    elif cut.entries is None:
-        below = float(np.nextafter(np.float32(cut.threshold), np.float32(0)))
-        torch.hardshrink(torch.from_numpy(values), below, out=torch.from_numpy(out))
-        out[cut.surplus] = 0
-    else:
-        places, largest = cut.entries
-        out.fill(0)
-        out[places] = largest
