@@ -27,7 +27,7 @@ from client.stream import Hand, Pace, Stream, Summary, begun
 from common.errors import MessageError, UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
-from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.content import content_of, head_of, payload_of
 from common.messages.flower import SOFTWARE, begin_run, set_message_id
 from common.messages.messages import message_type_of
 from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Refused, Welcome
@@ -385,8 +385,6 @@ class ResidentNode:
 
 def _message(hand: Hand) -> Message:
     """Return a task as Flower's message."""
-    payload = hand.incoming.payload
-    content = content_of(hand.question, arrays_of(payload) if payload else None)
-    message = Message(content, 1, message_type_of(hand.question))
+    message = Message(content_of(hand.question, hand.incoming.payload), 1, message_type_of(hand.question))
     set_message_id(message, str(hand.id))
     return message

@@ -19,7 +19,7 @@ from common.codec.payload import encode_upload
 from common.errors import MessageError
 from common.learning.task import Measured
 from common.messages import messages as wire
-from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.content import content_of, head_of, payload_of
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Held, Question, Reply, Task
 from common.messages.stream import Incoming, checksum, place_to_go_on
 from common.rounds.history import History
@@ -76,7 +76,7 @@ def _content(head: bytes, frame: Task | Answer) -> RecordDict:
     incoming.add(frame.piece, frame.offset)
     if not incoming.is_complete:
         raise MessageError("pieces are missing")
-    return content_of(head, arrays_of(incoming.payload) if incoming.payload else None)
+    return content_of(head, incoming.payload)
 
 
 def _parsed(kind: type[Message], data: bytes) -> Message:

@@ -210,7 +210,7 @@ def pack_report(report: Report[bytes | Spool]) -> RecordDict:
         vram_mb=report.peak.vram_mb,
         **{f"{phase}_seconds": seconds for phase, seconds in report.seconds.items()},
     )
-    return content_of(proto.Reply(report=told).SerializeToString(), arrays_of(report.upload))
+    return content_of(proto.Reply(report=told).SerializeToString(), report.upload)
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:

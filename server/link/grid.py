@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from flwr.app import Error, Message
 
-from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.content import content_of, head_of, payload_of
 from common.messages.flower import CLIENT_GONE, begin_run, set_message_id
 from common.messages.messages_pb2 import FromServer
 from server.link.desk import GONE, Bytes, Desk, Stream, Task, withdrawal_of
@@ -145,4 +145,4 @@ def _reply(task: Task) -> Message:
     task.incoming, task.payload = None, b""
     if task.failure is not None:
         return Message(Error(*task.failure), reply_to=task.message)
-    return Message(content_of(task.reply, arrays_of(payload) if payload else None), reply_to=task.message)
+    return Message(content_of(task.reply, payload), reply_to=task.message)
