@@ -58,7 +58,8 @@ def _asked(data: bytes) -> tuple[RecordDict, Read]:
     """Return what a client is asked, and how it reads that."""
     task = _parsed(FromServer, data).task
     place_to_go_on(task.question, task.held)  # bytes that stand for an answer which is to be sent again
-    return _content(task.question, task), ASKED[wire.message_type_of(task.question)]
+    content = _content(task.question, task)
+    return content, ASKED[wire.asked_in(content)]
 
 
 def _told(data: bytes) -> tuple[RecordDict, Read]:
@@ -131,13 +132,13 @@ def _control(content: RecordDict, expected: ServerState) -> RecordDict:
     return wire.pack_control(wire.unpack_control(content, expected))
 
 
-ASKED: dict[str, Read] = {
-    "query": _introduce,
+ASKED: dict[wire.Asked, Read] = {
+    "introduce": _introduce,
     "train": _order,
     "evaluate": _order,
-    "query.audit": _order,
-    "query.recentre": _recentring,
-    "query.notice": _notice,
+    "audit": _order,
+    "recentre": _recentring,
+    "notice": _notice,
 }
 TOLD: dict[str | None, Read] = {
     "introduction": _introduction,

@@ -135,9 +135,9 @@ def message_to(node: int, asked: Asked, content: RecordDict, group: str = "") ->
     return Message(content, node, MESSAGE_TYPES[asked], group_id=group)
 
 
-def message_type_of(question: bytes) -> str:
-    """Return how Flower calls what a question asks for."""
-    return MESSAGE_TYPES[_asked(_parsed(proto.Question, question))]
+def asked_in(content: RecordDict) -> Asked:
+    """Return what a message asks for."""
+    return _asked(_question(content))
 
 
 def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
