@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 from flwr.app import Context, Error, Message, RecordDict
@@ -22,7 +21,9 @@ from common.experiment.experiment import Experiment
 from common.learning.own_code import is_out_of_memory
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
+    Asked,
     Run,
+    asked_in,
     pack_control,
     pack_done,
     pack_evaluation,
@@ -39,41 +40,37 @@ from common.say import Say, one_line, sparing
 from common.storage.disk import NoRoomError
 
 ParticipantFor = Callable[[Context], Participant]
+Answering = Callable[[RecordDict, Context], RecordDict | Error]
 SIMULATED = {"partition-id", "num-partitions"}  # what Flower's simulation says of a node, and no more
 
 
 def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
-    """Return a ClientApp that answers for the participant of a message's context, and says what the server has said."""
-    app = ClientApp()
+    """Return a ClientApp that answers for the participant of a message's context."""
+    app, answer = ClientApp(), answering(participant_for, say)
 
-    answered = partial(_answered, say)
+    def reply(message: Message, context: Context) -> Message:
+        said = answer(message.content, context)
+        return Message(error=said, reply_to=message) if isinstance(said, Error) else Message(said, reply_to=message)
 
-    @app.query()
-    def introduce(message: Message, context: Context) -> Message:
-        return answered(message, lambda: pack_introduction(participant_for(context).introduction))
-
-    @app.query("notice")
-    def notice(message: Message, context: Context) -> Message:
-        say(unpack_notice(message.content))
-        return Message(pack_done(), reply_to=message)
-
-    @app.query("audit")
-    def audit(message: Message, context: Context) -> Message:
-        return answered(message, lambda: _audit(participant_for(context), message.content))
-
-    @app.query("recentre")
-    def recentre(message: Message, context: Context) -> Message:
-        return answered(message, lambda: _recentre(participant_for(context), message.content))
-
-    @app.train()
-    def train(message: Message, context: Context) -> Message:
-        return answered(message, lambda: _train(participant_for(context), message.content))
-
-    @app.evaluate()
-    def evaluate(message: Message, context: Context) -> Message:
-        return answered(message, lambda: _evaluate(participant_for(context), message.content))
-
+    for asks in (app.train(), app.evaluate(), app.query(), *map(app.query, ("notice", "audit", "recentre"))):
+        asks(reply)
     return app
+
+
+def answering(participant_for: ParticipantFor, say: Say) -> Answering:
+    """Return what answers the content of a message, with what went wrong in one line; it says what the server says."""
+
+    def answer(content: RecordDict, context: Context) -> RecordDict | Error:
+        try:
+            asked = asked_in(content)
+            if asked == "notice":
+                say(unpack_notice(content))
+                return pack_done()
+            return ANSWERS[asked](participant_for(context), content)
+        except BaseException as error:  # whatever it was, of a task's own code too: the server must hear of it
+            return Error(_code(error), _reason(error, say))
+
+    return answer
 
 
 def _train(participant: Participant, content: RecordDict) -> RecordDict:
@@ -91,6 +88,15 @@ def _audit(participant: Participant, content: RecordDict) -> RecordDict:
 def _recentre(participant: Participant, content: RecordDict) -> RecordDict:
     participant.recentre(unpack_recentring(content, participant.like))
     return pack_done()
+
+
+ANSWERS: dict[Asked, Callable[[Participant, RecordDict], RecordDict]] = {
+    "introduce": lambda participant, _: pack_introduction(participant.introduction),
+    "train": _train,
+    "evaluate": _evaluate,
+    "audit": _audit,
+    "recentre": _recentre,
+}
 
 
 def run_of(context: Context) -> Run:
@@ -156,14 +162,6 @@ def _part(node: Mapping[str, object]) -> Part | None:
     if "partition-id" in node and "num-partitions" in node:
         return Part.read(f"{node['partition-id']}/{node['num-partitions']}")
     return None
-
-
-def _answered(say: Say, message: Message, work: Callable[[], RecordDict]) -> Message:
-    """Reply with the work's result, or with what went wrong in one line."""
-    try:
-        return Message(work(), reply_to=message)
-    except BaseException as error:  # whatever it was, of a task's own code too: the server must hear of it
-        return Message(Error(_code(error), _reason(error, say)), reply_to=message)
 
 
 def _reason(error: BaseException, say: Say) -> str:

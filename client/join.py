@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import torch
 
-from client.app import Resident, make_app
+from client.app import Resident, answering
 from client.limits import limit_memory
 from client.link import Way
 from client.node import PROGRESS_SECONDS, ResidentNode, Workers
@@ -137,7 +137,7 @@ def _node(
         link,
         channel,
         workers,
-        make_app(resident, say),
+        answering(resident, say),
         config,
         identity_of(Path(state) if state else None, name),
         say,

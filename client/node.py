@@ -17,9 +17,9 @@ from functools import partial
 from queue import SimpleQueue
 
 import grpc
-from flwr.app import Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Context, Error, RecordDict
 
+from client.app import Answering
 from client.handshake import in_words, what_is_wrong
 from client.link import Link
 from client.screen import Standing
@@ -27,9 +27,8 @@ from client.stream import Hand, Pace, Stream, Summary, begun
 from common.errors import MessageError, UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
-from common.messages.content import arrays_of, content_of, head_of, payload_of
-from common.messages.flower import SOFTWARE, begin_run, set_message_id
-from common.messages.messages import message_type_of
+from common.messages.content import content_of, head_of, payload_of
+from common.messages.flower import SOFTWARE
 from common.messages.messages_pb2 import Failure, FromServer, Held, Hello, Progress, Refused, Welcome
 from common.messages.messages_pb2 import Task as TaskFrame
 from common.messages.stream import FAILURES, in_thread_if_large
@@ -79,17 +78,16 @@ class ResidentNode:
         link: Link,
         channel: grpc.aio.Channel,
         workers: Workers,
-        app: ClientApp,
+        answer: Answering,
         config: dict[str, bool | float | int | str],
         identity: str,
         say: Say,
         upload_kbps: float | None = None,
     ) -> None:
-        begin_run()
         self._link = link
         self._channel = channel
         self._workers = workers
-        self._app = app
+        self._answer_to = answer
         self._config = config
         self._identity = identity
         self._say = say
@@ -335,15 +333,15 @@ class ResidentNode:
         try:
             if self._context is None:
                 raise MessageError("a task before there is a run")
-            reply = self._app(_message(hand), self._context)
-            if reply.has_error():
-                hand.failure = Failure(code=FAILURES.get(reply.error.code, Failure.FAILED), reason=reply.error.reason)
-                self._say(f"cannot do what the server asks: {reply.error.reason}")
+            said = self._answer_to(content_of(hand.question, hand.incoming.payload), self._context)
+            if isinstance(said, Error):
+                hand.failure = Failure(code=FAILURES.get(said.code, Failure.FAILED), reason=said.reason)
+                self._say(f"cannot do what the server asks: {said.reason}")
             else:
-                hand.reply, hand.payload = head_of(reply.content), payload_of(reply.content)
-        except BaseException as error:  # a message that no app of ours can read; no thread must end by it
+                hand.reply, hand.payload = head_of(said), payload_of(said)
+        except BaseException as error:  # no thread must end by it
             known = str(error) if isinstance(error, MessageError) else f"an unexpected {type(error).__name__}"
-            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot read what is asked: {known}")
+            hand.failure = Failure(code=Failure.FAILED, reason=f"cannot answer: {known}")
         self._summary.note_task(time.monotonic() - started)
         with suppress(RuntimeError):  # the loop is closed: we have left
             self._loop.call_soon_threadsafe(self._note_done, hand)
@@ -381,12 +379,3 @@ class ResidentNode:
         if wrong:  # and it will not change
             raise UserError(f"cannot join the server at {self._link.address}: {wrong}")
         return f"waiting for the server at {self._link.address} ({in_words(details)})"
-
-
-def _message(hand: Hand) -> Message:
-    """Return a task as Flower's message."""
-    payload = hand.incoming.payload
-    content = content_of(hand.question, arrays_of(payload) if payload else None)
-    message = Message(content, 1, message_type_of(hand.question))
-    set_message_id(message, str(hand.id))
-    return message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -222,7 +223,7 @@ def _finite(memory: ClientMemory) -> ClientMemory:
 
 
 def _must_be_finite(vector: Tensor) -> None:
-    refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(vector)))
+    refuse_infinite(finite=all(math.isfinite(one) for one in torch.aminmax(vector)))
 
 
 def _what_is_lost(client: str, told: History, remembered: History) -> str:

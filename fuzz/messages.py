@@ -19,7 +19,7 @@ from common.codec.payload import encode_upload
 from common.errors import MessageError
 from common.learning.task import Measured
 from common.messages import messages as wire
-from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.content import content_of, head_of, payload_of
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Held, Question, Reply, Task
 from common.messages.stream import Incoming, checksum, place_to_go_on
 from common.rounds.history import History
@@ -58,7 +58,8 @@ def _asked(data: bytes) -> tuple[RecordDict, Read]:
     """Return what a client is asked, and how it reads that."""
     task = _parsed(FromServer, data).task
     place_to_go_on(task.question, task.held)  # bytes that stand for an answer which is to be sent again
-    return _content(task.question, task), ASKED[wire.message_type_of(task.question)]
+    content = _content(task.question, task)
+    return content, ASKED[wire.asked_in(content)]
 
 
 def _told(data: bytes) -> tuple[RecordDict, Read]:
@@ -76,7 +77,7 @@ def _content(head: bytes, frame: Task | Answer) -> RecordDict:
     incoming.add(frame.piece, frame.offset)
     if not incoming.is_complete:
         raise MessageError("pieces are missing")
-    return content_of(head, arrays_of(incoming.payload) if incoming.payload else None)
+    return content_of(head, incoming.payload)
 
 
 def _parsed(kind: type[Message], data: bytes) -> Message:
@@ -131,13 +132,13 @@ def _control(content: RecordDict, expected: ServerState) -> RecordDict:
     return wire.pack_control(wire.unpack_control(content, expected))
 
 
-ASKED: dict[str, Read] = {
-    "query": _introduce,
+ASKED: dict[wire.Asked, Read] = {
+    "introduce": _introduce,
     "train": _order,
     "evaluate": _order,
-    "query.audit": _order,
-    "query.recentre": _recentring,
-    "query.notice": _notice,
+    "audit": _order,
+    "recentre": _recentring,
+    "notice": _notice,
 }
 TOLD: dict[str | None, Read] = {
     "introduction": _introduction,

@@ -128,7 +128,7 @@ def test_bytes_that_are_no_message_are_refused() -> None:
 def test_every_question_has_a_type_of_flowers() -> None:
     asked = {field.name for field in messages_pb2.Question.DESCRIPTOR.fields}
     assert asked == wire.MESSAGE_TYPES.keys()
-    assert wire.message_type_of(head_of(wire.pack_notice("hear"))) == "query.notice"
+    assert wire.asked_in(wire.pack_notice("hear")) == "notice"
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,14 @@ from zlib_ng import zlib_ng
 from common.errors import DecodeError
 from common.storage.spool import Spool
 
+try:
+    from isal import isal_zlib as for_long_sections  # in half the time, once it has begun: the extra `fast`
+except ImportError:
+    from zlib_ng import zlib_ng as for_long_sections  # type: ignore[no-redef]
+
 LARGEST_VARINT_BYTES = 5
 CHUNK_BYTES = 1 << 17  # that are coded at a time
+LONG_BYTES = CHUNK_BYTES  # from which on a library is worth its beginning
 CORES = os.cpu_count() or 1
 
 Bytes = bytes | memoryview | Spool
@@ -95,7 +101,11 @@ def deflate(sections: Sequence[Section]) -> list[bytes]:
 def in_memory(section: Section) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a section, of a long one chunk by chunk: an array may have its entries far apart."""
     for chunk, _ in _chunks(section):
-        yield memory_of(np.ascontiguousarray(chunk)) if isinstance(chunk, np.ndarray) else chunk
+        yield _side_by_side(chunk)
+
+
+def _side_by_side(chunk: Section) -> bytes | memoryview:
+    return memory_of(np.ascontiguousarray(chunk)) if isinstance(chunk, np.ndarray) else chunk
 
 
 def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
@@ -107,8 +117,7 @@ def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
 def _deflate(chunk: Section, is_last: bool) -> bytes:
     # As nothing refers to what was before, streams that end at a byte are one stream when they are joined.
     stream = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_HUFFMAN_ONLY)
-    (data,) = in_memory(chunk)
-    return stream.compress(data) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
+    return stream.compress(_side_by_side(chunk)) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
 
 
 class Inflater:
@@ -116,7 +125,8 @@ class Inflater:
 
     def __init__(self, section: Reader) -> None:
         self._section = section
-        self._stream = zlib_ng.decompressobj(-zlib_ng.MAX_WBITS)
+        library = zlib_ng if section.left < LONG_BYTES else for_long_sections
+        self._stream = library.decompressobj(-zlib_ng.MAX_WBITS)
 
     def take(self, count: int, what: str) -> bytes:
         """Return the next bytes; fewer where the stream ends or breaks off."""
@@ -125,7 +135,7 @@ class Inflater:
             data = self._stream.unconsumed_tail or self._section.take(min(self._section.left, CHUNK_BYTES), what)
             try:
                 part = self._stream.decompress(data, count)
-            except zlib_ng.error as error:  # type: ignore[misc] # it is an exception
+            except (zlib_ng.error, for_long_sections.error) as error:  # type: ignore[misc] # they are exceptions
                 raise DecodeError(f"{what}: cannot be inflated: {error}") from None
             if not (part or data):
                 break

@@ -76,15 +76,17 @@ class Planes:
 
     def take(self, count: int) -> Values:
         """Return the next values."""
-        values = np.empty(count, np.float32)
-        columns, halves = values.view(np.uint8), values.view(np.uint16)
-        for place, plane in zip((3, 2), self._upper, strict=True):
+        bits = np.zeros(count, np.uint32)
+        for plane in self._upper:
             data = plane.take(count, "a plane")
             if len(data) != count:
                 raise DecodeError(f"a plane of fewer bytes than the {self._count} values")
-            columns[place::4] = np.frombuffer(data, np.uint8)
-        halves[::2] = np.frombuffer(self._lower.take(2 * count, "low halves"), np.uint16) if self._lower else 0
-        return values
+            bits <<= 8
+            bits |= np.frombuffer(data, np.uint8)
+        bits <<= 16
+        if self._lower:
+            bits |= np.frombuffer(self._lower.take(2 * count, "low halves"), np.uint16)
+        return bits.view(np.float32)
 
     def end(self) -> None:
         """Refuse planes that go on."""

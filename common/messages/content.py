@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from common.errors import MessageError
@@ -45,16 +47,42 @@ def payload_in(arrays: ArrayRecord) -> bytes | Spool:
     return array.spool if isinstance(array, SpooledArray) else array.data
 
 
-def content_of(head: bytes, arrays: ArrayRecord | None = None) -> RecordDict:
-    """Return the content of a message."""
-    content = RecordDict({_HEAD: ConfigRecord({_HEAD: head})})
-    if arrays is not None:
-        content[_PAYLOAD] = arrays
-    return content
+class Content(RecordDict):
+    """The bytes of a message, of which Flower's records are made when Flower first looks at them: mostly never."""
+
+    __slots__ = ("_records", "said")
+    __qualname__ = RecordDict.__qualname__  # it goes over the wire, and is looked up there
+
+    def __init__(self, head: bytes, payload: ArrayRecord | bytes | Spool) -> None:
+        self.said: tuple[bytes, ArrayRecord | bytes | Spool] | None = head, payload
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        """Return where Flower keeps the records."""
+        if self.said is not None:
+            (head, payload), self.said = self.said, None  # the records may be changed from now on
+            self._records = RecordDict({_HEAD: ConfigRecord({_HEAD: head})})
+            if len(payload):
+                self._records[_PAYLOAD] = payload if isinstance(payload, ArrayRecord) else arrays_of(payload)
+        return self._records.__dict__
+
+    def copy(self) -> RecordDict:  # type: ignore[override]
+        """Return another dictionary of the same records."""
+        return RecordDict(dict(self))
+
+    def __reduce__(self) -> tuple[type[RecordDict], tuple[dict[str, Any]]]:
+        return RecordDict, (dict(self),)
+
+
+def content_of(head: bytes, payload: ArrayRecord | bytes | Spool = b"") -> RecordDict:
+    """Return the content of a message; of a payload that many share, as the record that they share."""
+    return Content(head, payload)
 
 
 def head_of(content: RecordDict) -> bytes:
     """Return the bytes of a message's Question or Reply."""
+    if isinstance(content, Content) and content.said:
+        return content.said[0]
     record = content.get(_HEAD)
     head = record.get(_HEAD) if isinstance(record, ConfigRecord) else None
     if not isinstance(head, bytes):
@@ -65,5 +93,7 @@ def head_of(content: RecordDict) -> bytes:
 def payload_of(content: RecordDict) -> bytes | Spool:
     """Return the payload of a message; nothing where it has none."""
     # Not by `content.array_records`: it makes a cycle, which keeps the payload in memory until garbage is collected.
-    arrays = content.get(_PAYLOAD)
-    return payload_in(arrays) if isinstance(arrays, ArrayRecord) else b""
+    payload = content.said[1] if isinstance(content, Content) and content.said else content.get(_PAYLOAD, b"")
+    if isinstance(payload, ArrayRecord):
+        return payload_in(payload)
+    return payload if isinstance(payload, (bytes, Spool)) else b""

@@ -135,9 +135,9 @@ def message_to(node: int, asked: Asked, content: RecordDict, group: str = "") ->
     return Message(content, node, MESSAGE_TYPES[asked], group_id=group)
 
 
-def message_type_of(question: bytes) -> str:
-    """Return how Flower calls what a question asks for."""
-    return MESSAGE_TYPES[_asked(_parsed(proto.Question, question))]
+def asked_in(content: RecordDict) -> Asked:
+    """Return what a message asks for."""
+    return _asked(_question(content))
 
 
 def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
@@ -210,7 +210,7 @@ def pack_report(report: Report[bytes | Spool]) -> RecordDict:
         vram_mb=report.peak.vram_mb,
         **{f"{phase}_seconds": seconds for phase, seconds in report.seconds.items()},
     )
-    return content_of(proto.Reply(report=told).SerializeToString(), arrays_of(report.upload))
+    return content_of(proto.Reply(report=told).SerializeToString(), report.upload)
 
 
 def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -51,13 +51,13 @@ class RoundAccount:
         self._clients = clients
         self._size = model.shape[-1]
         self._density_down = density_of(model).item()
-        self._spent: dict[Purpose, Spent] = {}
+        self._spent: defaultdict[Purpose, Spent] = defaultdict(Spent)
         self._started = time.perf_counter()
         self._seconds = 0.0
 
     def spent_on(self, purpose: Purpose) -> Spent:
         """Return what was sent for a purpose so far, to be added to."""
-        return self._spent.setdefault(purpose, Spent())
+        return self._spent[purpose]
 
     def take_over(self, left_out: RoundAccount) -> None:
         """Count what was spent on a round of which nothing came."""

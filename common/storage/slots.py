@@ -147,7 +147,7 @@ def _in_parts(tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> list[m
 
 
 def _array(tensor: Tensor) -> NDArray[np.uint8]:
-    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return np.ascontiguousarray(tensor.numpy(force=True)).reshape(-1).view(np.uint8)
 
 
 def _write(file: Path, parts: list[memoryview], *, wait_for_disk: bool) -> None:

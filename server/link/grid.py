@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from flwr.app import Error, Message
 
-from common.messages.content import arrays_of, content_of, head_of, payload_of
+from common.messages.content import content_of, head_of, payload_of
 from common.messages.flower import CLIENT_GONE, begin_run, set_message_id
 from common.messages.messages_pb2 import FromServer
 from server.link.desk import GONE, Bytes, Desk, Stream, Task, withdrawal_of
@@ -46,7 +46,7 @@ class LinkGrid(Desk, PromptGrid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
         """Return the replies that are complete, and an error for every message whose client has gone."""
-        wanted = set(message_ids)
+        wanted = message_ids if isinstance(message_ids, Set) else set(message_ids)  # of a thousand, again and again
         with self._changed:
             self._give_up_the_lost()
             self._has_news = False
@@ -145,4 +145,4 @@ def _reply(task: Task) -> Message:
     task.incoming, task.payload = None, b""
     if task.failure is not None:
         return Message(Error(*task.failure), reply_to=task.message)
-    return Message(content_of(task.reply, arrays_of(payload) if payload else None), reply_to=task.message)
+    return Message(content_of(task.reply, payload), reply_to=task.message)

@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from flwr.app import Context, Message
+from flwr.app import Context, RecordDict
 
 import client.stream
+from client.app import Answering
 from client.link import Link
 from client.node import MOST_TASKS, ResidentNode, Workers
 from client.stream import channel_to
-from common.messages.content import arrays_of, content_of, head_of
+from common.messages.content import content_of, head_of
 from common.messages.messages import pack_notice
 from common.messages.messages_pb2 import Cancel, Finished, FromClient, FromServer, Wait
 from common.say import Event, sparing
@@ -25,12 +26,12 @@ from tests.harness.memory import resident_bytes
 from tests.harness.processes import client_process, wait_until
 
 
-def answer(message: Message, _: Context) -> Message:
-    return Message(content_of(b"done"), reply_to=message)
+def answer(content: RecordDict, _: Context) -> RecordDict:
+    return content_of(b"done")
 
 
 def heard_by_a_client(
-    server: HostileServer, until: Callable[[], bool], app: object = answer, kbps: float | None = None
+    server: HostileServer, until: Callable[[], bool], answer: Answering = answer, kbps: float | None = None
 ) -> list[str]:
     """Let a client meet a server until something is so, and return what it has said."""
     said: list[str] = []
@@ -38,7 +39,7 @@ def heard_by_a_client(
     async def meet(address: str) -> None:
         link = Link.in_the_clear(address)
         channel = channel_to(link)
-        node = ResidentNode(link, channel, Workers(1), app, {"name": "a"}, "i", said.append, kbps)  # type: ignore[arg-type]
+        node = ResidentNode(link, channel, Workers(1), answer, {"name": "a"}, "i", said.append, kbps)
         running = asyncio.create_task(node.run())
         end = asyncio.get_running_loop().time() + 20
         while not until():
@@ -84,14 +85,17 @@ def test_a_client_says_one_line_and_stays(line: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_whatever_an_app_raises_its_thread_goes_on(kind: type[BaseException]) -> None:
-    def leave(message: Message, context: Context) -> Message:
-        if message.metadata.message_id == "99":
-            return answer(message, context)
+    asked: list[RecordDict] = []
+
+    def leave(content: RecordDict, context: Context) -> RecordDict:
+        asked.append(content)
+        if len(asked) == 2:
+            return answer(content, context)
         raise kind
 
     server = HostileServer(saying(welcome(), task(98), task(99)))
     heard_by_a_client(server, has_answered(server), leave)
-    assert server.answers[0].failure.reason == f"cannot read what is asked: an unexpected {kind.__name__}"
+    assert server.answers[0].failure.reason == f"cannot answer: an unexpected {kind.__name__}"
 
 
 def test_a_server_that_says_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,9 +131,9 @@ def test_tasks_without_end_are_refused_and_those_withdrawn_are_not_kept() -> Non
     """The first keeps the client busy: what comes then stands in line."""
     is_over = threading.Event()
 
-    def busy(message: Message, context: Context) -> Message:
+    def busy(content: RecordDict, context: Context) -> RecordDict:
         is_over.wait(20)
-        return answer(message, context)
+        return answer(content, context)
 
     def flood(frames: Iterator[bytes]) -> Iterator[FromServer]:
         next(frames)
@@ -162,8 +166,8 @@ def test_tasks_without_end_are_refused_and_those_withdrawn_are_not_kept() -> Non
 def test_an_answer_that_is_going_up_is_sent_before_the_client_leaves() -> None:
     size, taken = 2 * PIECE_BYTES, list[FromClient]()
 
-    def large(message: Message, _: Context) -> Message:
-        return Message(content_of(b"done", arrays_of(bytes(size))), reply_to=message)
+    def large(content: RecordDict, _: Context) -> RecordDict:
+        return content_of(b"done", bytes(size))
 
     def taking(frames: Iterator[bytes]) -> Iterator[FromServer]:
         next(frames)
