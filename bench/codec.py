@@ -9,14 +9,14 @@ from bench.measure import Ratio, median_seconds
 from bench.vectors import SPARSITIES, one_pass
 from common.codec.bytestream import deflate
 from common.codec.places import Gaps, information_bits
+from common.codec.scales import BFLOAT16, FLOAT32
 from common.codec.vector import decode, decode_entries, encode
-from common.rounds.state import Precision
 from common.vectors.exact_sum import ExactSum
 from common.vectors.sparsity import top_k
 
 REPETITIONS = 9
 MOST_INDEX_RATIO = 1.02
-MOST_UPLOAD_RATIO: dict[Precision, float] = {"float32": 0.47, "bfloat16": 0.22}
+MOST_UPLOAD_RATIO = {"float32": 0.47, "bfloat16": 0.22}
 MOST_SECONDS_A_GIGABYTE = {"encode": 1.0, "decode": 0.4}
 FAST_AT = 0.95  # sparsity for which the two lines above are
 PLAIN_BYTES = 8  # an int32 place and a float32 value
@@ -34,16 +34,14 @@ def run(uniform: Tensor, trained: Tensor) -> list[Ratio]:
     return [*ratios, _framing(uniform)]
 
 
-def _sizes(
-    vector: Tensor, name: str, most_index: float | None, most_upload: dict[Precision, float] | None
-) -> list[Ratio]:
+def _sizes(vector: Tensor, name: str, most_index: float | None, most_upload: dict[str, float] | None) -> list[Ratio]:
     places, count = decode_entries(encode(vector), len(vector)).places, int(torch.count_nonzero(vector))
     assert places is not None
     (gaps,) = deflate([Gaps().encode(places, len(vector))])
     index = 8 * len(gaps) / information_bits(len(vector), count)
     ratios = [Ratio(f"index / information bound, {name}", index, most_index)]
-    for precision in MOST_UPLOAD_RATIO:
-        sent = len(encode(vector if precision == "float32" else vector.to(torch.bfloat16).float(), precision))
+    for precision, scale in {"float32": FLOAT32, "bfloat16": BFLOAT16}.items():
+        sent = len(encode(vector if precision == "float32" else vector.to(torch.bfloat16).float(), scale))
         limit = most_upload[precision] if most_upload else None
         ratios += [
             Ratio(f"{precision} upload / int32 and float32, {name}", sent / (PLAIN_BYTES * count), limit),

@@ -16,6 +16,7 @@ from client.part import Part
 from client.shared_problem import SharedProblem
 from client.state_folder import identity_of
 from common.codec.payload import checksum_of, encode_upload
+from common.codec.scales import scale_of
 from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -126,7 +127,7 @@ class Participant:
         here = _upload_on_cpu(upload)
         watch.end("train")  # only now: a GPU may have been at it until its result was wanted
         assert memory.pending is not None
-        pending = replace(memory.pending, sent=encode_upload(here, plan.precision))
+        pending = replace(memory.pending, sent=encode_upload(here, scale_of(plan)))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))
         watch.end("save")

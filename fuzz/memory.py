@@ -130,7 +130,7 @@ def seeds() -> Iterator[bytes]:
     """Yield what a client saves: at first, in mid-run, of methods with a control variate and without."""
     plan = RoundPlan(round=2, local_steps=16, probability=1 / 16, learning_rate=0.5, density=0.1, precision="float32")
     control, model = torch.arange(6.0), torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0, 0.0])
-    sent = bytes(encode_upload(Upload(model=model), "float32")[:])
+    sent = bytes(encode_upload(Upload(model=model))[:])
     whole = Pending(plan=plan, reference=model, is_reference_sent=True, sent=sent)
     other = Pending(plan=plan, reference=control, is_reference_sent=False, sent=sent)
     history = History(counted=1, recentred=1, digest=2**64 - 1)

@@ -269,7 +269,7 @@ def pack_done() -> RecordDict:
 def pack_control(control: Tensor) -> RecordDict:
     """Write a client's control variate, which it shows to nobody but an auditor."""
     head = proto.Reply(control=proto.Control()).SerializeToString()
-    return content_of(head, arrays_of(payload.encode_upload(Upload(model=control), "float32")))
+    return content_of(head, arrays_of(payload.encode_upload(Upload(model=control))))
 
 
 def unpack_control(content: RecordDict, like: ServerState) -> Tensor:

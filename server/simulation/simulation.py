@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from common.codec.payload import encode_state, encode_upload
+from common.codec.scales import scale_of
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.randomness import stream
@@ -188,8 +189,9 @@ class Simulation:
         """Return how long the upload of each client is, encoded; None where nothing is."""
         if self.encode_as is None:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
-        return [len(encode_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
+        encoded = replace(plan, precision=self.encode_as)
+        sent = replace(counted, model=rounded(encoded, counted.model))
+        return [len(encode_upload(one, scale_of(encoded))) for one in cohort.uploads(sent)]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

@@ -20,7 +20,7 @@ from fuzz.target import Target
 from server.keys.request import read_request
 
 PLAN = {"round": 2, "local_steps": 16, "probability": 0.1, "learning_rate": 0.5, "density": 0.1, "precision": "float32"}
-SENT = bytes.fromhex("0b000000 01 01 04 000000c0 1f63a39e")
+SENT = bytes.fromhex("01 01 04 000000c0 1f63a39e")
 
 
 def target(name: str) -> Target:
