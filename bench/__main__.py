@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench import codec, durable, federation, recording, simulator, strangers, topk, vectors, watch
+from bench import codec, durable, federation, memory, recording, simulator, strangers, topk, vectors, watch
 from common.errors import UserError
 from common.learning.data import DataFolder
 from common.messages.flower import quiet_flower
@@ -28,7 +28,7 @@ def main() -> None:
         data = DataFolder.choose(None)
         uniform = vectors.normal_vector()
         ratios += [*topk.run(uniform, data), *codec.run(uniform, vectors.trained_vector(data)), *durable.run(uniform)]
-        ratios += simulator.run(data)
+        ratios += [*simulator.run(data), *memory.run()]
     except UserError as error:
         sys.exit(f"error: {error}")
     table = Table("what", "ratio", "limit", "")

@@ -27,7 +27,7 @@ def run(vector: Tensor) -> list[Ratio]:
     experiment = load_experiment("cifar10")
     sent = top_k(vector, 0.1)
     encoded = encode_upload(Upload(model=sent))
-    pending = Pending(plan=experiment.plan(1), reference=sent, is_reference_sent=True, sent=encoded)
+    pending = Pending(plan=experiment.plan(1), reference=None, sent=encoded)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
     members = {"client-0": History(counted=1)}
     checkpoint = Checkpoint(

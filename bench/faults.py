@@ -48,7 +48,7 @@ class TextbookClient(Participant):
     """A client that believes that every upload arrives."""
 
     def _settled(self, order: Order) -> ClientMemory:
-        return self._algorithm.settle(self._memory, order.state.model)
+        return self._algorithm.settle(self._recalled(), order.state.model)
 
 
 def measure(lost: float, kind: type[Participant]) -> Curves:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from common.learning.data import DataFolder
 from common.learning.task import Problem, Task
 from common.randomness import torch_stream
-from common.rounds.objective import Objective
+from common.rounds.objective import FullGradient, Gradient, Objective
 from common.rounds.state import ServerState
 
 TASK = "bench.payload:Payload"  # as payload.yaml has it, and clients must allow it
@@ -21,9 +22,9 @@ TASK = "bench.payload:Payload"  # as payload.yaml has it, and clients must allow
 class NoLoss(Objective):
     """A loss without any slope."""
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the gradient zero."""
-        return torch.zeros_like
+    def round(self, number: int, buffers: Tensor | None) -> AbstractContextManager[Gradient]:
+        """Begin a round whose gradient is zero."""
+        return nullcontext(FullGradient(torch.zeros_like))
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return zero."""
@@ -34,7 +35,7 @@ class PayloadProblem(Problem):
     """Clients who have nothing to learn."""
 
     data_name = "payload"
-    metric: ClassVar[str] = "test_nothing"
+    metric: str = "test_nothing"
     batched: ClassVar[bool] = False
 
     def __init__(self, clients: int, size: int) -> None:

@@ -35,15 +35,15 @@ def _local_step(name: str, problem: Problem) -> Ratio:
     algorithm, plan = simulation.algorithm, simulation.experiment.plan(ROUNDS_BEFORE + 1)
     (cohort,) = simulation.cohorts
     download = cohort.download(simulation.state)
-    gradient = cohort.objective.start_round(plan.round, None)
-    local = LocalWork(gradient, algorithm.correction(cohort.memory, download))
-    weights = algorithm.starting_point(plan, download.model)
+    weights = algorithm.starting_point(plan, download.model.clone())
+    with cohort.objective.round(plan.round, None) as gradient:
+        local = LocalWork(plan, gradient, algorithm.correction(cohort.memory, download))
 
-    def step() -> None:
-        nonlocal weights
-        weights = algorithm.local_step(plan, weights, local)
+        def step() -> None:
+            nonlocal weights
+            weights = algorithm.local_step(plan, weights, local)
 
-    seconds = median_seconds({"gradient": lambda: gradient(weights), "step": step}, STEPS)
+        seconds = median_seconds({"gradient": lambda: gradient(weights), "step": step}, STEPS)
     return Ratio(f"local step / gradient, {name}", seconds["step"] / seconds["gradient"], LIMIT)
 
 
@@ -52,13 +52,14 @@ def _whole_round(problem: Problem) -> Ratio:
     experiment = load_experiment("blogfeedback")
     simulation = Simulation(experiment, problem, CPU)
     simulation.step()  # the first round has one step only
-    gradient = problem.objective(range(problem.clients)).start_round(1, None)
+    objective = problem.objective(range(problem.clients))
     weights = simulation.state.model.expand(problem.clients, -1)
     steps = experiment.plan(2).local_steps
 
     def gradients() -> None:
-        for _ in range(steps):
-            gradient(weights)
+        with objective.round(1, None) as gradient:
+            for _ in range(steps):
+                gradient(weights)
 
     seconds = median_seconds({"gradients": gradients, "round": simulation.step}, ROUNDS)
     return Ratio(f"round of {steps} steps / {steps} gradients", seconds["round"] / seconds["gradients"], LIMIT)

@@ -48,16 +48,17 @@ def _passes(vector: Tensor, sparsity: float) -> list[Ratio]:
 def _overhead(sparsity: float, problem: Problem) -> Ratio:
     """Measure straight-through pruning beside forward and backward of ResNet18 at batch 32, on real images."""
     state = problem.initial_state()
-    gradient = problem.objective([0]).start_round(1, state.buffers)
     warm, weights, pruned = WarmTopK(), state.model.clone(), state.model
 
     def prune() -> None:
         nonlocal pruned
         pruned = warm(weights, 1 - sparsity)
 
-    def step() -> None:
-        weights.sub_(gradient(pruned), alpha=0.05)
+    with problem.objective([0]).round(1, state.buffers) as gradient:
 
-    seconds = median_seconds({"prune": prune, "step": step}, STEPS)
+        def step() -> None:
+            weights.sub_(gradient(pruned), alpha=0.05)
+
+        seconds = median_seconds({"prune": prune, "step": step}, STEPS)
     percent = 100 * seconds["prune"] / seconds["step"]
     return Ratio(f"straight-through pruning, % of a ResNet18 step, {sparsity:.0%}", percent, MOST_OVERHEAD_PERCENT)

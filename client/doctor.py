@@ -121,7 +121,7 @@ def data(client: ClientMachine) -> Finding | None:
         raise
     except UserError as error:
         return problem(str(error), "mend the data, or ask the server's operator for another schema")
-    loss = participant.evaluate(participant.like).loss
+    loss = participant.evaluate(participant.first_state()).loss
     weights = participant.like.model.numel()
     return ok(f"it fits {experiment.name}: a model of {weights} weights starts with a loss of {loss:.4g}")
 

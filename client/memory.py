@@ -34,7 +34,7 @@ class MemoryFile:
         tensors: dict[str, Tensor | None] = {"control": memory.control}
         if pending is not None:
             tensors["sent"] = _as_tensor(pending.sent)
-            tensors["reference"] = None if pending.is_reference_sent else pending.reference
+            tensors["reference"] = pending.reference
         metadata = {
             "run": self._run,
             "format": FORMAT,
@@ -66,11 +66,11 @@ def _plan_text(plan: RoundPlan) -> str:
 def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
     if not plan:
         return None
-    sent, reference = tensors["sent"].numpy().tobytes(), _checked(tensors.get("reference"), like)
+    sent = tensors["sent"].numpy().tobytes()
+    decode_upload(sent, like)  # or it is none
     return Pending(
         plan=read(RoundPlan, json.loads(plan), Source("its plan")),
-        reference=decode_upload(sent, like).model.dense() if reference is None else reference,
-        is_reference_sent=reference is None,
+        reference=_checked(tensors.get("reference"), like),
         sent=sent,
     )
 

@@ -15,7 +15,7 @@ from client.memory import MemoryFile
 from client.part import Part
 from client.shared_problem import SharedProblem
 from client.state_folder import identity_of
-from common.codec.payload import checksum_of, encode_upload
+from common.codec.payload import checksum_of, decode_upload, encode_upload
 from common.codec.scales import scale_of
 from common.errors import PublicError
 from common.experiment import plugins
@@ -74,34 +74,39 @@ class Participant:
         problem: Problem,
         own: int,
         like: ServerState,
+        device: torch.device,
         memory_file: MemoryFile | None,
     ) -> None:
         self.introduction = introduction
         self.name = introduction.client
-        self.like = like  # the sizes that messages must have
+        self.like = _on(like, torch.device("meta"))  # the sizes that messages must have, and no numbers
         self.on_step: StepHeard = _ignore
         self._algorithm = algorithm
         self._problem = problem
         self._objective = problem.objective([own])
-        self._device = like.model.device
+        self._device = device
         self._memory_file = memory_file
-        saved = memory_file.load(like) if memory_file else None
-        self._memory = _moved(saved, self._device) if saved else algorithm.initial_memory(like)
+        saved = memory_file.load(self.like) if memory_file else None
+        self._memory = _moved(saved, device) if saved else algorithm.initial_memory(_on(like, device))
 
     @classmethod
     def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
         """Load this client's part of the data and whatever it remembers of the run."""
         algorithm = _for_device(experiment.algorithm, station.local_density)
         problem, own = _load(experiment, station, run)
-        state = algorithm.initial_state(problem.initial_state())
+        like = algorithm.initial_state(problem.initial_state())
         memory_file = None
         if station.state_folder:
             memory_file = MemoryFile(station.state_folder, station.name, run, wait_for_disk=station.wait_for_disk)
         introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
-        return cls(introduction, algorithm, problem, own, _on(state, station.device), memory_file)
+        return cls(introduction, algorithm, problem, own, like, station.device, memory_file)
+
+    def first_state(self) -> ServerState:
+        """Return what the first round of a run starts from."""
+        return self._algorithm.initial_state(self._problem.initial_state())
 
     def train(self, order: Order) -> Report[bytes | Spool]:
-        """Run a round; asked again for the one it has just done, send the same bytes again."""
+        """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
         pending, seconds = self._memory.pending, dict[str, float]()
         if pending is None or not self._is_asked_again(order):
             pending, seconds = self._finished(order)
@@ -116,18 +121,23 @@ class Participant:
     def _finished(self, order: Order) -> tuple[Pending, dict[str, float]]:
         """Run a round, and remember it before anybody hears of it; say what its phases took."""
         watch, plan = _Stopwatch(), order.plan
+        # Kept at once, for the old control to go: should the round fail, the next try finds nothing left to settle.
+        self._memory = _finite(self._settled(order))
         upload, memory = client_round(
             self._algorithm,
             plan,
             _on(order.state, self._device),
-            self._settled(order),
+            self._memory,
             self._objective,
             on_step=lambda done: self.on_step(plan.round, done, plan.local_steps),
         )
         here = _upload_on_cpu(upload)
         watch.end("train")  # only now: a GPU may have been at it until its result was wanted
-        assert memory.pending is not None
-        pending = replace(memory.pending, sent=encode_upload(here, scale_of(plan)))
+        _must_be_finite(here.model)  # here, as no local step looks at numbers
+        pending = memory.pending
+        assert pending is not None
+        reference = None if pending.reference is upload.model else pending.reference
+        pending = replace(pending, reference=reference, sent=encode_upload(here, scale_of(plan)))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))
         watch.end("save")
@@ -143,7 +153,7 @@ class Participant:
             raise PublicError(f"{type(self._algorithm).__name__} has no control variates to re-centre")
         shifted = memory.control - recentring.shift.to(self._device)
         # On the disk in any case: nobody would notice that it is lost, as one notices of a round.
-        self._remember(replace(memory, control=shifted, history=taken), wait_for_disk=True)
+        self._remember(_finite(replace(memory, control=shifted, history=taken)), wait_for_disk=True)
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
@@ -171,10 +181,21 @@ class Participant:
         memory, pending = self._memory, self._memory.pending
         if pending is not None and pending.plan.round == told.counted and average is not None:
             history = memory.history.after_round(told.counted, checksum_of(pending.sent))
-            memory = replace(self._algorithm.settle(memory, average), history=history)
+            memory = replace(self._algorithm.settle(self._recalled(), average), history=history)
         if self._algorithm.has_control and memory.history != told:
             raise ForgottenError(_what_is_lost(self.name, told, memory.history))
         return replace(memory, pending=None)
+
+    def _recalled(self) -> ClientMemory:
+        """Return the memory with the reference of its pending round, to be used up: it is mostly what was sent."""
+        memory, pending = self._memory, self._memory.pending
+        if pending is None or not self._algorithm.has_control:
+            return memory
+        if pending.reference is None:
+            reference = decode_upload(pending.sent, self.like).model.dense().to(self._device)
+        else:
+            reference = pending.reference.clone()
+        return replace(memory, pending=replace(pending, reference=reference))
 
     def _is_asked_again(self, order: Order) -> bool:
         """Say whether the pending upload is of an order's round, and made with the control that is counted on."""
@@ -184,12 +205,21 @@ class Participant:
         return memory.history == order.history or not self._algorithm.has_control
 
     def _remember(self, memory: ClientMemory, *, wait_for_disk: bool = False) -> None:
-        """Go on with a memory that is safe, and can be: a control that is not finite would never be again."""
-        if memory.control is not None:
-            refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(memory.control)))
+        """Go on with a memory that is safe."""
         if self._memory_file:
             self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory
+
+
+def _finite(memory: ClientMemory) -> ClientMemory:
+    """Return a memory that one can go on with: a control that is not finite would never be again."""
+    if memory.control is not None:
+        _must_be_finite(memory.control)
+    return memory
+
+
+def _must_be_finite(vector: Tensor) -> None:
+    refuse_infinite(finite=all(one.isfinite() for one in torch.aminmax(vector)))
 
 
 def _what_is_lost(client: str, told: History, remembered: History) -> str:
@@ -261,7 +291,7 @@ def _upload_on_cpu(upload: Upload) -> Upload:
 def _moved(memory: ClientMemory, device: torch.device) -> ClientMemory:
     pending = memory.pending
     if pending is not None:
-        pending = replace(pending, reference=pending.reference.to(device))
+        pending = replace(pending, reference=_to(pending.reference, device))
     return replace(memory, control=_to(memory.control, device), pending=pending)
 
 

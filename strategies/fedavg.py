@@ -27,7 +27,7 @@ class FedAvg(Algorithm, dense=True):
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient."""
-        return weights - plan.learning_rate * local.gradient(weights)
+        return local.step(weights)
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from common.rounds.algorithm import Algorithm, LocalWork
@@ -32,13 +33,15 @@ class ProxSkip(Algorithm, dense=True):
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Step along the gradient less h_i."""
-        return weights - plan.learning_rate * local.gradient(weights)
+        return local.step(weights)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Move h_i by the distance from what was sent to what became of it."""
         assert memory.control is not None
+        assert pending.reference is not None
         step = pending.plan.probability / pending.plan.learning_rate
-        return memory.control + step * (average - pending.reference)
+        distance = torch.sub(average, pending.reference, out=pending.reference)
+        return distance.mul_(step).add_(memory.control)
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Take the mean: the proximity operator of the consensus constraint."""

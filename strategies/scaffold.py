@@ -45,6 +45,10 @@ class Scaffold(FedAvg, dense=True):
         assert state.control is not None
         return memory.control - state.control
 
+    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+        """Start from a copy of w, which the control needs at the end."""
+        return model.clone()
+
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
     ) -> tuple[Upload, Tensor]:
@@ -58,6 +62,7 @@ class Scaffold(FedAvg, dense=True):
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Take over c_i'."""
+        assert pending.reference is not None
         return pending.reference
 
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:

@@ -33,7 +33,7 @@ class SparseProxSkip(ProxSkip):
 
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
         """Update the dense weights with the gradient at the pruned ones (straight-through estimator)."""
-        return weights - plan.learning_rate * local.gradient(local.top_k(weights, plan.density))
+        return local.step(weights, at=local.pruned(weights, plan.density))
 
     def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
         """Keep the K largest."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -45,7 +46,9 @@ NEW = History()
 def order(
     experiment: Experiment, number: int, model: torch.Tensor, history: History, average: torch.Tensor | None = None
 ) -> Order:
-    return Order(plan=experiment.plan(number), history=history, state=ServerState(model=model), average=average)
+    """An order as a client reads it: its model is the client's own."""
+    state = ServerState(model=model.clone())
+    return Order(plan=experiment.plan(number), history=history, state=state, average=average)
 
 
 def counted(report: Report[bytes | Spool], before: History = NEW) -> History:
@@ -61,12 +64,15 @@ def same(one: Report[bytes | Spool], other: Report[bytes | Spool]) -> bool:
 def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -> None:
     experiment = load_experiment("digits", [*SETTINGS, f"algorithm.name={name}"])
     resident = Participant.join(experiment, station(0), "run")
-    state, history = resident.like, NEW
+    state, history = resident.first_state(), NEW
     for number in (1, 2, 3):
         restarted = Participant.join(experiment, station(0, tmp_path), "run")
-        again = Order(plan=experiment.plan(number), history=history, state=state)
-        expected = resident.train(again)
-        assert same(restarted.train(again), expected)
+        orders = [
+            Order(plan=experiment.plan(number), history=history, state=replace(state, model=state.model.clone()))
+            for _ in range(2)
+        ]
+        expected = resident.train(orders[0])
+        assert same(restarted.train(orders[1]), expected)
         history = counted(expected, history)
         uploaded = decode_upload(expected.upload, state).model.dense()
         state = ServerState(model=0.9 * uploaded, control=state.control)
@@ -95,8 +101,8 @@ def test_who_wants_to_know_hears_of_every_local_step() -> None:
     heard, deaf = (Participant.join(experiment, station(0), "run") for _ in range(2))
     steps: list[tuple[int, int, int]] = []
     heard.on_step = lambda *step: steps.append(step)
-    second = order(experiment, 2, torch.zeros(650), NEW)
-    assert same(heard.train(second), deaf.train(second))
+    first, second = (order(experiment, 2, torch.zeros(650), NEW) for _ in range(2))
+    assert same(heard.train(first), deaf.train(second))
     assert steps == [(2, 1, 4), (2, 2, 4), (2, 3, 4), (2, 4, 4)]
 
 
@@ -153,7 +159,10 @@ def test_clients_that_share_a_problem_train_as_if_each_had_its_own(
     experiment = load_experiment(name, ["clients=3", "rounds=5", "schedule.period=8", *own])
 
     def trained(client: Participant) -> list[bytes | Spool]:
-        orders = [Order(plan=experiment.plan(number), history=NEW, state=client.like) for number in (2, 3)]
+        orders = [
+            Order(plan=experiment.plan(number), history=NEW, state=copy.deepcopy(client.first_state()))
+            for number in (2, 3)
+        ]
         return [client.train(one).upload for one in orders]
 
     runs = [f"alone {index}" for index in range(3)], ["together"] * 3
@@ -196,6 +205,33 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
     assert synced
     twice = once.after_recentring(1, shift)
     assert client.correction(order(experiment, 2, average, twice)).equal(before - shift)
+
+
+def test_a_round_that_fails_is_done_again_as_if_it_had_not(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    model = torch.full((650,), 0.01)
+    disturbed, fresh = (Participant.join(experiment, station(1, tmp_path / name), "run") for name in "ab")
+    once, _ = (counted(client.train(order(experiment, 1, torch.zeros(650), NEW))) for client in (disturbed, fresh))
+
+    def fail(*_: int) -> None:
+        raise MemoryError
+
+    disturbed.on_step = fail
+    with pytest.raises(MemoryError):
+        disturbed.train(order(experiment, 2, model, once))
+    restarted = Participant.join(experiment, station(1, tmp_path / "a"), "run")
+    disturbed.on_step = fresh.on_step
+    expected = fresh.train(order(experiment, 2, model, once))
+    assert same(disturbed.train(order(experiment, 2, model, once)), expected)
+    assert same(restarted.train(order(experiment, 2, model, once)), expected)
+
+
+@pytest.mark.parametrize("name", ["proxskip", "sparse_proxskip"])
+def test_weights_that_are_no_longer_finite_are_not_sent(name: str) -> None:
+    experiment = load_experiment("digits", [*SETTINGS, f"algorithm.name={name}"])
+    client = Participant.join(experiment, station(1), "run")
+    with pytest.raises(UserError, match="no longer finite"):
+        client.train(order(experiment, 1, torch.full((650,), torch.finfo(torch.float32).max), NEW))
 
 
 def test_an_upload_that_was_not_counted_leaves_the_control_alone() -> None:

@@ -24,6 +24,7 @@ from client.round import Participant, Station
 from client.stream import Pace
 from common.codec.payload import decode_upload
 from common.errors import UserError
+from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.messages.messages import Order
 from common.rounds.history import History
@@ -44,18 +45,19 @@ def participant(algorithm: str, local_density: float | None) -> Participant:
     return Participant.join(experiment, station, "run")
 
 
-def uploaded(client: Participant, order: Order) -> torch.Tensor:
-    return decode_upload(client.train(order).upload, order.state).model.dense()
+def uploaded(client: Participant, experiment: Experiment) -> torch.Tensor:
+    state = ServerState(model=torch.zeros(650))
+    order = Order(plan=experiment.plan(2), history=History(), state=state)
+    return decode_upload(client.train(order).upload, state).model.dense()
 
 
 def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> None:
     experiment = load_experiment("digits", [*SETTINGS, "algorithm.name=hybrid"])
-    order = Order(plan=experiment.plan(2), history=History(), state=ServerState(model=torch.zeros(650)))
-    uploads = {density: uploaded(participant("hybrid", density), order) for density in (0.15, 0.9, None)}
+    uploads = {density: uploaded(participant("hybrid", density), experiment) for density in (0.15, 0.9, None)}
     assert all(int(one.count_nonzero()) <= 65 for one in uploads.values())
     assert not uploads[0.15].equal(uploads[0.9])
     assert isinstance(experiment.algorithm, Hybrid)
-    as_declared = uploaded(participant("hybrid", experiment.algorithm.local_density), order)
+    as_declared = uploaded(participant("hybrid", experiment.algorithm.local_density), experiment)
     assert as_declared.equal(uploads[None])
 
 

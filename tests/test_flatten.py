@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from common.learning.objectives.network import FlatModule
+from common.learning.trained_part import TrainedPart
 from common.vectors.flatten import Layout
 
 
@@ -30,8 +30,8 @@ def test_a_vector_of_another_size_is_refused() -> None:
         Layout.of_parameters(module()).unflatten(torch.zeros(3))
 
 
-def test_flat_module_computes_on_its_vector() -> None:
-    flat = FlatModule(module(), torch.device("cpu"))
+def test_a_trained_part_computes_on_its_vector() -> None:
+    flat = TrainedPart(module(), torch.device("cpu"))
     flat.weights.fill_(0.5)
     assert all(bool((parameter == 0.5).all()) for parameter in flat.module.parameters())
     flat.module(torch.ones(3, 1, 2, 2)).sum().backward()
@@ -41,8 +41,8 @@ def test_flat_module_computes_on_its_vector() -> None:
 
 
 def test_buffers_are_read_and_written() -> None:
-    flat = FlatModule(module(), torch.device("cpu"))
-    flat.write_buffers(torch.tensor([1.0, 2.0, 3.0, 4.0]))
+    flat = TrainedPart(module(), torch.device("cpu"))
+    flat.load_buffers(torch.tensor([1.0, 2.0, 3.0, 4.0]))
     buffers = flat.read_buffers()
     assert buffers is not None
     assert buffers.tolist() == [1.0, 2.0, 3.0, 4.0]
@@ -51,4 +51,4 @@ def test_buffers_are_read_and_written() -> None:
 
 
 def test_a_module_without_buffers_has_none() -> None:
-    assert FlatModule(nn.Linear(2, 1), torch.device("cpu")).read_buffers() is None
+    assert TrainedPart(nn.Linear(2, 1), torch.device("cpu")).read_buffers() is None

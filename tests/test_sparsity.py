@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from common.errors import DivergedError
-from common.vectors import select_long, sparsity
+from common.vectors import select_long
 from common.vectors.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
 from tests.harness.textbook import top_k as plain_top_k
 
@@ -17,6 +17,12 @@ from tests.harness.textbook import top_k as plain_top_k
 VALUES = st.sampled_from([0.0, -0.0, 1e-40, -1e-40, 0.5, -0.5, 1.0, -1.0, 2.0, 3.4e38, -3.4e38])
 ROWS = hnp.arrays(np.float32, hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=9), elements=VALUES)
 DENSITIES = st.floats(min_value=1e-3, max_value=1.0)
+TopK = Callable[..., torch.Tensor]
+
+
+def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Say whether two vectors are the same, in the sign of their zeros too."""
+    return torch.equal(one.view(torch.int32), other.view(torch.int32))
 
 
 def test_keeps_the_largest_magnitudes() -> None:
@@ -49,14 +55,26 @@ def test_density_out_of_range_is_refused(density: float) -> None:
 
 
 @given(ROWS, DENSITIES)
-def test_top_k_is_the_plain_one_on_every_path(rows: np.ndarray, density: float) -> None:
+def test_top_k_is_the_plain_one(rows: np.ndarray, density: float) -> None:
     kept = kept_count(density, rows.shape[-1])
     expected = np.apply_along_axis(lambda row: plain_top_k(row, kept), -1, rows)
-    ours = top_k(torch.from_numpy(rows), density)
-    assert np.array_equal(ours.numpy(), expected)
-    if kept < rows.shape[-1]:
-        device = sparsity._top_k_on_device(torch.from_numpy(rows), kept)
-        assert torch.equal(device, ours)
+    assert np.array_equal(top_k(torch.from_numpy(rows), density).numpy(), expected)
+
+
+@given(ROWS, DENSITIES, st.sampled_from([top_k, WarmTopK()]))
+def test_top_k_writes_where_it_is_told_to(rows: np.ndarray, density: float, path: TopK) -> None:
+    vector = torch.from_numpy(rows)
+    out = torch.full_like(vector, math.nan)
+    before = out._version
+    assert path(vector, density, out) is out
+    assert out._version > before, "torch knows that it was written to"
+    assert same_bits(out, top_k(vector, density))
+
+
+def test_top_k_does_not_write_to_what_it_reads() -> None:
+    vector = torch.ones(3)
+    with pytest.raises(ValueError, match="another `out`"):
+        top_k(vector, 0.5, vector)
 
 
 @given(ROWS, DENSITIES)
@@ -68,28 +86,17 @@ def test_top_k_leaves_its_input_alone_and_is_idempotent(rows: np.ndarray, densit
     assert int((density_of(once) * rows.shape[-1]).round().max()) <= kept_count(density, rows.shape[-1])
 
 
-def _device(vector: torch.Tensor, density: float) -> torch.Tensor:
-    return sparsity._top_k_on_device(vector, kept_count(density, vector.shape[-1]))
-
-
-def _long(vector: torch.Tensor, density: float) -> torch.Tensor:
-    return select_long.top_k_of_long(vector, kept_count(density, vector.shape[-1]))
-
-
-def _warm_long(vector: torch.Tensor, density: float) -> torch.Tensor:
-    thresholds, kept = select_long.Thresholds(), kept_count(density, vector.shape[-1])
-    thresholds.top_k(vector.nan_to_num(0.5, 1.0, -1.0), kept)
-    return thresholds.top_k(vector, kept)
-
-
-@pytest.mark.parametrize("path", [top_k, WarmTopK(), _device, _long, _warm_long])
+@pytest.mark.parametrize("size", [100, select_long.LONG_FROM])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_refused(path: Callable[..., torch.Tensor], value: float) -> None:
+def test_what_is_not_finite_is_refused(size: int, value: float) -> None:
     for density in (0.01, 0.25):  # a long vector has a way of its own for few
-        vector = torch.linspace(-2.0, 1.0, select_long.SAMPLE_SIZE)
+        vector = torch.linspace(-2.0, 1.0, size)
+        warm = WarmTopK()
+        warm(vector, density)
         vector[77] = value
-        with pytest.raises(DivergedError, match="learning_rate"):
-            path(vector, density)
+        for path in (top_k, warm):
+            with pytest.raises(DivergedError, match="learning_rate"):
+                path(vector, density)
 
 
 @pytest.fixture

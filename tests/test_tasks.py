@@ -7,6 +7,8 @@ import hashlib
 import pickle
 import struct
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -26,6 +28,8 @@ from common.learning.networks import ResNet18
 from common.learning.objectives.network import NetworkObjective
 from common.learning.task import OwnDataTask, Problem, Task
 from common.learning.vision import torchvision
+from common.rounds.algorithm import client_round
+from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 from common.tasks import cifar10, digits
 from common.tasks.blogfeedback import CONTENT_SHA256, BlogFeedback, content_sha256, read_archive
@@ -67,6 +71,11 @@ def load(name: str, data: DataFolder, clients: int = 3, seed: int = 1) -> Proble
     return task.load(data, clients=clients, seed=seed, device=CPU)
 
 
+def first_gradient(objective: Objective, weights: torch.Tensor, buffers: torch.Tensor | None = None) -> torch.Tensor:
+    with objective.round(1, buffers) as gradient:
+        return gradient(weights).clone()
+
+
 def nearby(problem: Problem, rows: int | None = None) -> torch.Tensor:
     model = problem.initial_state().model
     shape = model.shape if rows is None else (rows, *model.shape)
@@ -82,7 +91,7 @@ def test_a_task_loads_the_same_twice_and_another_seed_differs(name: str, data: D
 
     def gradients(problem: Problem) -> torch.Tensor:
         objectives = [problem.objective([client]) for client in range(problem.clients)]
-        return torch.stack([one.start_round(1, problem.initial_state().buffers)(weights) for one in objectives])
+        return torch.stack([first_gradient(one, weights, problem.initial_state().buffers) for one in objectives])
 
     assert torch.equal(gradients(first), gradients(again))
     fixed = name == "blogfeedback"  # blogs as they are, one split into training and validation rows, a start at zero
@@ -96,8 +105,8 @@ def test_a_round_can_be_repeated(name: str, data: DataFolder) -> None:
     objective = problem.objective([1])
 
     def round_of_gradients(number: int) -> list[torch.Tensor]:
-        gradient = objective.start_round(number, buffers)
-        return [gradient(nearby(problem)) for _ in range(5)]
+        with objective.round(number, buffers) as gradient:
+            return [gradient(nearby(problem)).clone() for _ in range(5)]
 
     first, between, repeated = round_of_gradients(4), round_of_gradients(5), round_of_gradients(4)
     assert all(torch.equal(one, other) for one, other in zip(first, repeated, strict=True))
@@ -132,12 +141,12 @@ def test_a_batch_is_its_clients_and_the_gradient_is_that_of_the_loss(name: str, 
         pytest.skip("its clients run one by one")
     weights = nearby(problem, rows=problem.clients)
     batch = problem.objective(range(problem.clients))
-    gradients = batch.start_round(1, None)(weights)
+    gradients = first_gradient(batch, weights)
     losses = batch.loss(weights, None)
     assert losses.shape == (problem.clients,)
     for client in range(problem.clients):
         alone = problem.objective([client])
-        own = alone.start_round(1, None)(weights[client])
+        own = first_gradient(alone, weights[client])
         assert own.shape == weights[client].shape
         assert torch.allclose(gradients[client], own, rtol=1e-4, atol=1e-5 * float(own.abs().max()))
         assert torch.allclose(losses[client], alone.loss(weights[client], None), rtol=1e-5)
@@ -161,7 +170,7 @@ def test_least_squares_from_thin_factors_is_that_of_the_rows(
     features = np.hstack([(rows[:, :280] - low) / np.where(high > low, high - low, 1), np.ones((len(rows), 1))])
     weights = np.linspace(-1, 1, 281)
     expected = features.T @ (features @ weights - rows[:, 280]) + 30 / 4 * weights
-    gradient = problem.objective([2]).start_round(1, None)(torch.tensor(weights).float())
+    gradient = first_gradient(problem.objective([2]), torch.tensor(weights).float())
     assert np.allclose(gradient.numpy(), expected, rtol=1e-4, atol=1e-3)
 
 
@@ -190,10 +199,10 @@ def test_several_points_of_each_client_are_as_good_as_one_by_one(name: str, data
     points = 3
     objective = problem.objective(range(problem.clients))
     rows = torch.randn(problem.clients, points, problem.initial_state().model.shape[-1]) / 10
-    together = objective.start_round(1, None)(rows.flatten(0, 1)).reshape(rows.shape)
+    together = first_gradient(objective, rows.flatten(0, 1)).reshape(rows.shape)
     losses = objective.loss(rows.flatten(0, 1), None).reshape(rows.shape[:2])
     for point in range(points):
-        alone = objective.start_round(1, None)(rows[:, point].clone())
+        alone = first_gradient(objective, rows[:, point].clone())
         assert torch.allclose(together[:, point], alone, rtol=1e-4, atol=1e-4 * float(alone.abs().max()))
         assert torch.allclose(losses[:, point], objective.loss(rows[:, point].clone(), None), rtol=1e-4)
 
@@ -378,7 +387,7 @@ def test_networks_clip_decay_and_follow_the_loss(data: DataFolder) -> None:
         task = Cifar10(width=4, batch_size=8, **options)  # type: ignore[arg-type]
         problem = task.load(data, clients=2, seed=0, device=CPU)
         state = problem.initial_state()
-        return problem.objective([0]).start_round(1, state.buffers)(state.model)
+        return first_gradient(problem.objective([0]), state.model, state.buffers)
 
     plain = gradient(weight_decay=0.0, gradient_clip_norm=1e9)
     clipped = gradient(weight_decay=0.0, gradient_clip_norm=0.01)
@@ -393,11 +402,11 @@ def test_a_network_learns_its_batch_and_moves_its_buffers(data: DataFolder) -> N
     problem = Cifar10(width=4, batch_size=16).load(data, clients=1, seed=0, device=CPU)
     state = problem.initial_state()
     objective = problem.objective([0])
-    gradient = objective.start_round(1, state.buffers)
     weights = state.model
-    for _ in range(100):
-        weights = weights - 0.02 * gradient(weights)
-    buffers = objective.buffers()
+    with objective.round(1, state.buffers) as gradient:
+        for _ in range(100):
+            weights = weights - 0.02 * gradient(weights)
+        buffers = gradient.buffers()
     assert buffers is not None
     assert state.buffers is not None
     assert not torch.equal(buffers, state.buffers)
@@ -410,7 +419,7 @@ def test_two_clients_with_the_same_images_see_them_in_another_order(
     monkeypatch.setattr(cifar10, "dirichlet_split", lambda labels, clients, **_: [np.arange(len(labels))] * clients)
     problem = load("cifar10", data)
     state = problem.initial_state()
-    gradients = [problem.objective([client]).start_round(1, state.buffers)(state.model) for client in (0, 0, 1)]
+    gradients = [first_gradient(problem.objective([client]), state.model, state.buffers) for client in (0, 0, 1)]
     assert torch.equal(gradients[0], gradients[1])
     assert not torch.equal(gradients[0], gradients[2])
 
@@ -418,26 +427,28 @@ def test_two_clients_with_the_same_images_see_them_in_another_order(
 def test_images_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = load("cifar10", data)
     state = problem.initial_state()
-    augmented = problem.objective([0]).start_round(1, state.buffers)(state.model)
+    augmented = first_gradient(problem.objective([0]), state.model, state.buffers)
     monkeypatch.setattr(images, "flip_and_crop", lambda pixels, generator: pixels)
-    assert not torch.equal(augmented, problem.objective([0]).start_round(1, state.buffers)(state.model))
+    assert not torch.equal(augmented, first_gradient(problem.objective([0]), state.model, state.buffers))
 
 
 def test_clients_that_share_a_network_do_not_disturb_each_other(data: DataFolder) -> None:
     problem = load("cifar10", data)
     state = problem.initial_state()
-    alone = problem.objective([0])
-    gradient = alone.start_round(1, state.buffers)
-    expected = [gradient(state.model) for _ in range(3)]
-    first, second = problem.objective([0]), problem.objective([1])
-    gradients = [one.start_round(1, state.buffers) for one in (first, second)]
-    both = [[gradient(state.model) for gradient in gradients] for _ in range(3)]
-    interleaved = [of_first for of_first, _ in both]
-    assert all(torch.equal(one, other) for one, other in zip(expected, interleaved, strict=True))
-    buffers, undisturbed = first.buffers(), alone.buffers()
-    assert buffers is not None
-    assert undisturbed is not None
-    assert torch.equal(buffers, undisturbed)
+    objectives = [problem.objective([client]) for client in (0, 1)]
+
+    def a_round(objective: Objective) -> list[torch.Tensor]:
+        with objective.round(1, state.buffers) as gradient:
+            found = [gradient(state.model).clone() for _ in range(3)]
+            buffers = gradient.buffers()
+        assert buffers is not None
+        return [*found, buffers, objective.loss(state.model, state.buffers)]
+
+    alone = [a_round(objective) for objective in objectives]
+    with ThreadPoolExecutor(len(objectives)) as threads:
+        together = list(threads.map(a_round, objectives))
+    for expected, found in zip(alone, together, strict=True):
+        assert all(torch.equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
 def test_the_round_starts_from_the_buffers_it_is_given(data: DataFolder) -> None:
@@ -447,8 +458,9 @@ def test_the_round_starts_from_the_buffers_it_is_given(data: DataFolder) -> None
     objective = problem.objective([0])
 
     def buffers_after_a_batch(given: torch.Tensor) -> torch.Tensor:
-        objective.start_round(1, given)(state.model)
-        found = objective.buffers()
+        with objective.round(1, given) as gradient:
+            gradient(state.model)
+            found = gradient.buffers()
         assert found is not None
         return found
 
@@ -460,15 +472,22 @@ def test_the_loss_is_taken_over_all_kinds_of_images(data: DataFolder) -> None:
     problem = Cifar10(width=4, loss_samples=40, concentration=1e6).load(data, clients=1, seed=0, device=CPU)
     objective = problem.objective([0])
     assert isinstance(objective, NetworkObjective)
-    assert set(objective._labels[objective._loss_samples].tolist()) == set(range(10))
+    chosen = objective.batches.some(40, torch.Generator().manual_seed(0))
+    assert {int(label) for _, labels in chosen for label in labels} == set(range(10))
 
 
 def test_the_simulator_averages_the_buffers(data: DataFolder) -> None:
     experiment = load_experiment("cifar10", ["task.width=4", "task.batch_size=4", "clients=3", "schedule.period=2"])
     problem = experiment.task.load(data, clients=3, seed=0, device=CPU)
     simulation = Simulation(experiment, problem, CPU)
+    plan, start = experiment.plan(1), problem.initial_state()
+    uploaded = [
+        client_round(
+            simulation.algorithm, plan, replace(start, model=start.model.clone()), cohort.memory, cohort.objective
+        )[0].buffers
+        for cohort in simulation.cohorts
+    ]
     simulation.step()
-    uploaded = [cohort.objective.buffers() for cohort in simulation.cohorts]
     mean = torch.stack([buffers for buffers in uploaded if buffers is not None]).mean(0)
     assert simulation.state.buffers is not None
     assert torch.allclose(simulation.state.buffers, mean)

@@ -27,7 +27,7 @@ class Problem(ABC):
     """A task with its data at hand; states are on the CPU, objectives on the device."""
 
     data_name: str  # what the data really is, for reports
-    metric: ClassVar[str]  # the headline among the metrics
+    metric: str  # the headline among the metrics
     batched: ClassVar[bool]  # one objective can hold many clients at once
     clients: int
 
@@ -46,6 +46,10 @@ class Problem(ABC):
     def tensors(self, state: ServerState) -> dict[str, Tensor]:
         """Return a model as it is saved: the state_dict of the blueprint's module, where the task has one."""
         return {"model": state.model} | ({} if state.buffers is None else {"buffers": state.buffers})
+
+    def frozen_digest(self) -> str:
+        """Return what tells the part of the model that does not travel from another's; nothing where all of it does."""
+        return ""
 
     def examples(self) -> Examples | None:
         """Return the test set of public data, as the blueprint's inputs."""
@@ -91,7 +95,7 @@ class Measured:
 class OwnDataProblem(Problem):
     """A problem of which only some clients are at hand: one on a client, none on the server, all in a simulation."""
 
-    measured: ClassVar[frozenset[str]]  # the names of the means that each client tells
+    measured: frozenset[str]  # the names of the means that each client tells
 
     @abstractmethod
     def measure(self, state: ServerState) -> list[Measured]:

@@ -1,8 +1,9 @@
-"""What a federated algorithm is: a few pure functions over flat vectors, the client's half and the server's.
+"""What a federated algorithm is: a few functions over flat vectors, the client's half and the server's.
 
 The paper's Meta Sparse-ProxSkip (Algorithm 1) is one round with options; each option is a method here, and an
 algorithm is a file in strategies/ that overrides the ones in which it differs. All of them work on a vector (d,) of one
-client as well as on a tensor (N, d) of N clients.
+client as well as on a tensor (N, d) of N clients. None changes what it is given, but where it says so: local steps may
+write over the weights, and to close a round over its reference.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from torch import Tensor
 from common.ranges import Range
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
-from common.rounds.objective import Objective
+from common.rounds.objective import Gradient, Objective
 from common.rounds.rounding import rounded
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
@@ -29,17 +30,26 @@ Density = Annotated[float, Range(above=0, at_most=1)]
 
 
 class LocalWork:
-    """What the local steps of one round call: the gradient, corrected, and a TopK that starts where the last ended."""
+    """What the local steps of one round are made of; it writes where numbers are already, to take no more room."""
 
-    def __init__(self, gradient: Callable[[Tensor], Tensor], correction: Tensor | None) -> None:
+    def __init__(self, plan: RoundPlan, gradient: Gradient, correction: Tensor | None) -> None:
+        self._learning_rate = plan.learning_rate
         self._gradient = gradient
         self._correction = correction
-        self.top_k = WarmTopK()
+        self.top_k = WarmTopK()  # which starts where the last one ended
+
+    def step(self, weights: Tensor, *, at: Tensor | None = None) -> Tensor:
+        """Make w - gamma (grad f_i(w) - h_i) of w, or with the gradient `at` another point."""
+        return weights.sub_(self.gradient(weights if at is None else at).mul_(self._learning_rate))
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient at w less the correction against client drift."""
+        """Return the gradient at w less the correction against client drift, for the caller to overwrite."""
         gradient = self._gradient(weights)
         return gradient if self._correction is None else gradient.sub_(self._correction)
+
+    def pruned(self, weights: Tensor, density: float) -> Tensor:
+        """Return TopK(w) as a point for the next gradient, there where a network reads it."""
+        return self.top_k(weights, density, out=self._gradient.point)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +88,14 @@ class Algorithm(ABC):
         return ClientMemory(control=torch.zeros_like(state.model) if self.has_control else None)
 
     def settle(self, memory: ClientMemory, average: Tensor) -> ClientMemory:
-        """Close the pending round, in which the upload was counted, with that round's average."""
+        """Close the pending round, in which the upload was counted, with its average; what is pending is used up."""
         if memory.pending is None:
             return memory
         closed = self.closed_control(memory, memory.pending, average)
         return replace(memory, control=closed, pending=None)
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor | None:
-        """Return the control as a counted round leaves it."""
+        """Return the control as a counted round leaves it, which may take the place of the round's reference."""
         return memory.control
 
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
@@ -93,12 +103,12 @@ class Algorithm(ABC):
         return memory.control
 
     def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
-        """Return where the local steps begin."""
+        """Return where the local steps begin, and what they may write over; the model is given away for that."""
         return model
 
     @abstractmethod
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
-        """Take one local step with the gradient and the TopK of `local`."""
+        """Take one local step with what `local` has; the weights may be overwritten."""
 
     def prune(self, plan: RoundPlan, weights: Tensor) -> Tensor:
         """Return w^, what is left of the local model before the upload."""
@@ -145,16 +155,18 @@ def client_round(
 ) -> tuple[Upload, ClientMemory]:
     """Run one round on one client, or on a batch of clients: start, local steps, prune, upload.
 
-    `on_step` hears after each local step how many are done; on a GPU, how many it was told to do.
+    The state's model is used up: it becomes the local one. `on_step` hears after each local step how many are done; on
+    a GPU, how many it was told to do.
     """
-    local = LocalWork(objective.start_round(plan.round, state.buffers), algorithm.correction(memory, state))
-    weights = algorithm.starting_point(plan, state.model)
-    for done in range(1, plan.local_steps + 1):
-        weights = algorithm.local_step(plan, weights, local)
-        on_step(done)
+    with objective.round(plan.round, state.buffers) as gradient:
+        local = LocalWork(plan, gradient, algorithm.correction(memory, state))
+        weights = algorithm.starting_point(plan, state.model)
+        for done in range(1, plan.local_steps + 1):
+            weights = algorithm.local_step(plan, weights, local)
+            on_step(done)
+        buffers = gradient.buffers()
     upload, reference = algorithm.finish(plan, state, memory, weights)
-    pending = Pending(plan=plan, reference=reference, is_reference_sent=reference is upload.model)
-    return replace(upload, buffers=objective.buffers()), replace(memory, pending=pending)
+    return replace(upload, buffers=buffers), replace(memory, pending=Pending(plan=plan, reference=reference))
 
 
 def server_round(

@@ -4,8 +4,37 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from torch import Tensor
+
+
+class Gradient(ABC):
+    """The gradient of one round's loss."""
+
+    point: Tensor | None = None  # where a network reads its weights: what is written there needs no copy
+
+    @abstractmethod
+    def __call__(self, weights: Tensor) -> Tensor:
+        """Return the gradient at w, or at `point`, which is taken as it is.
+
+        What is returned belongs to the caller until the next call, and may be overwritten.
+        """
+
+    def buffers(self) -> Tensor | None:
+        """Return the BatchNorm statistics as the round has left them."""
+        return None
+
+
+class FullGradient(Gradient):
+    """A gradient over all data: the same in every round."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        self._function = function
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """Return the gradient at w."""
+        return self._function(weights)
 
 
 class Objective(ABC):
@@ -15,16 +44,12 @@ class Objective(ABC):
     """
 
     @abstractmethod
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the round's gradient function; its batches depend on (seed, client, round) alone.
+    def round(self, number: int, buffers: Tensor | None) -> AbstractContextManager[Gradient]:
+        """Begin a round; its batches depend on (seed, client, round) alone.
 
-        The gradient that it returns belongs to the caller until the next call, and may be overwritten.
+        A network is this round's alone until the context ends: clients of one process are threads that take turns.
         """
 
     @abstractmethod
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
         """Return f_i(w): one number, or N."""
-
-    def buffers(self) -> Tensor | None:
-        """Return the BatchNorm statistics as the round left them."""
-        return None

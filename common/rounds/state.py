@@ -62,8 +62,7 @@ class Pending:
     """A round that a client has finished and whose average it does not know yet."""
 
     plan: RoundPlan
-    reference: Tensor  # what the control is closed with: w^_i, mostly
-    is_reference_sent: bool  # the reference is the model that was uploaded, and can be read from there
+    reference: Tensor | None  # what the control is closed with; None: w^_i, to be read from what was sent
     sent: bytes | Spool = b""  # the upload, encoded: asked again for this round, a client sends the same bytes
 
 

@@ -98,7 +98,7 @@ class BlogFeedbackProblem(Problem):
     """The blogs with their rows, and R^2 on held-out rows."""
 
     data_name = "UCI BlogFeedback"
-    metric: ClassVar[str] = "test_r2"
+    metric: str = "test_r2"
     batched: ClassVar[bool] = True
 
     def __init__(

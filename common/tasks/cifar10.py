@@ -11,25 +11,26 @@ import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from common.errors import UserError
+from common.learning.batches import Batches
 from common.learning.blueprint import Blueprint
 from common.learning.data import DataFolder
 from common.learning.examples import Examples
-from common.learning.images import Images, ImageTraining, accuracy, image_blueprint
-from common.learning.networks import ResNet18, initialized
-from common.learning.objectives.network import FlatModule
+from common.learning.images import Images, ImageTask, image_blueprint
+from common.learning.loader import batches_of
+from common.learning.network_problem import NetworkProblem
+from common.learning.networks import ResNet18
+from common.learning.objectives.network import NetworkObjective
 from common.learning.partition import Concentration, SizeVariance, dirichlet_split
-from common.learning.task import Problem, Task
+from common.learning.task import Problem
 from common.randomness import stream
 from common.ranges import Range
-from common.rounds.objective import Objective
 from common.rounds.state import ServerState
 
 _CLASS_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -37,11 +38,10 @@ _CLASSES = len(_CLASS_NAMES)
 SIDE_PIXELS = 32
 BATCHES_FOLDER = "cifar-10-batches-py"
 JPEG_ARCHIVE = "cifar10-jpeg.tar.xz"
-_EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cifar10(ImageTraining, Task):
+class Cifar10(ImageTask):
     """Image classification with a residual network."""
 
     width: Annotated[int, Range(at_least=1, at_most=256)] = 64  # channels of the first stage: 64 is ResNet18
@@ -68,16 +68,17 @@ class Cifar10(ImageTraining, Task):
         )
         return Cifar10Problem(self, name, train, held_out, parts, seed, device)
 
+    def module(self) -> ResNet18:
+        """Return the network."""
+        return ResNet18(self.width, _CLASSES)
+
     def blueprint(self) -> Blueprint:
         """Return what the model is."""
-        return image_blueprint(ResNet18(self.width, _CLASSES), SIDE_PIXELS, _CLASS_NAMES)
+        return image_blueprint(self.module(), SIDE_PIXELS, _CLASS_NAMES)
 
 
-class Cifar10Problem(Problem):
-    """Clients with images, one shared network that takes each client's weights in turn."""
-
-    metric: ClassVar[str] = "test_accuracy"
-    batched: ClassVar[bool] = False
+class Cifar10Problem(NetworkProblem):
+    """Clients with parts of CIFAR-10, and a test set that everybody has."""
 
     def __init__(
         self,
@@ -89,44 +90,33 @@ class Cifar10Problem(Problem):
         seed: int,
         device: torch.device,
     ) -> None:
+        super().__init__(task, seed=seed, device=device)
         self.data_name = data_name
         self.clients = len(parts)
-        self._task = task
         self._train = train
         self._parts = parts
-        self._seed = seed
-        self._device = device
-        self._held_out = {part: images.on(device) for part, images in held_out.items()}
-        self._network = FlatModule(initialized(lambda: ResNet18(task.width, _CLASSES), seed), device)
-        self._initial = self._network.state()
+        self._test = held_out["test"]
+        self._held_out = {part: self._batches(images, part) for part, images in held_out.items()}
 
-    def initial_state(self) -> ServerState:
-        """Start from PyTorch's initialization, drawn from the seed."""
-        return self._initial
-
-    def objective(self, clients: Sequence[int]) -> Objective:
+    def objective(self, clients: Sequence[int]) -> NetworkObjective:
         """Return the loss of one client."""
         (client,) = clients
-        images = self._train.take(self._parts[client]).on(self._device)
-        return self._task.objective(self._network, images, seed=self._seed, client=client)
+        batches = self._batches(self._train.take(self._parts[client]), "train")
+        return NetworkObjective(self._task, self._network, batches, seed=self._seed, client=client)
 
     def evaluate(self, state: ServerState) -> dict[str, float]:
         """Return the accuracy on the test images, and on those for validation where there are any."""
-        self._network.load(state.model, state.buffers)
-        return {
-            f"{part}_accuracy": accuracy(self._network.module, *images, _EVALUATION_BATCH)
-            for part, images in self._held_out.items()
-        }
-
-    def tensors(self, state: ServerState) -> dict[str, Tensor]:
-        """Return a model as the network's state_dict."""
-        return self._network.tensors(state)
+        found = {part: self.means(state, batches) for part, batches in self._held_out.items()}
+        return {f"{part}_accuracy": measured.means[self.metric] for part, measured in found.items()}
 
     def examples(self) -> Examples:
         """Return the test images."""
-        pixels, labels = (part.cpu() for part in self._held_out["test"])
+        pixels, labels = self._test.dataset().tensors
         names = [str(number + 1) for number in range(len(labels))]
         return Examples(names=names, inputs=(pixels,), targets=labels.double().numpy())
+
+    def _batches(self, images: Images, part: str) -> Batches:
+        return batches_of(self._task, images.dataset(), self._device, part)
 
 
 def _read(data: DataFolder) -> tuple[str, Images, Images]:

@@ -6,38 +6,34 @@ are scaled and cropped to `image_size`, and kept in memory as bytes.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
-from torch import Tensor
+from torch import nn
 
 from common.errors import UserError
 from common.learning.blueprint import Blueprint
 from common.learning.examples import Examples
-from common.learning.images import Images, ImageTraining, accuracy, image_blueprint
-from common.learning.networks import NetworkName, initialized, network_of
-from common.learning.objectives.network import FlatModule
+from common.learning.images import Images, ImageTask, image_blueprint
+from common.learning.network_problem import ClientData, OwnNetworkProblem
+from common.learning.networks import NetworkName, network_of
 from common.learning.partition import hold_out
-from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask
+from common.learning.task import ClientFiles, OwnDataTask
 from common.learning.vision import torchvision
 from common.ranges import Range
-from common.rounds.objective import Objective
-from common.rounds.state import ServerState
 
-_EVALUATION_BATCH = 100
 _MOST_CLASSES = 1_000
 _MOST_PIXELS = {"batch_size": 1 << 25, "loss_samples": 1 << 27}  # at once; a step takes some 500 bytes for each
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImageFolder(ImageTraining, OwnDataTask):
+class ImageFolder(ImageTask, OwnDataTask):
     """Image classification on folders that stay where they are."""
 
     classes: tuple[str, ...]
@@ -46,6 +42,7 @@ class ImageFolder(ImageTraining, OwnDataTask):
     test_fraction: Annotated[float, Range(at_least=0, below=1)] = 0.2  # of each client's images
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
             raise ValueError("classes: name at least two, each once, such as [cat, dog]")
         if len(self.classes) > _MOST_CLASSES:
@@ -61,11 +58,16 @@ class ImageFolder(ImageTraining, OwnDataTask):
         self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device
     ) -> ImageFolderProblem:
         """Read the images of the clients at hand."""
-        return ImageFolderProblem(self, [(part.client, self._read(part.path)) for part in parts], clients, seed, device)
+        data = [self._split(part.client, self._read(part.path), seed) for part in parts]
+        return ImageFolderProblem(self, data, clients=clients, seed=seed, device=device)
+
+    def module(self) -> nn.Module:
+        """Return the network."""
+        return network_of(self.network, len(self.classes))
 
     def blueprint(self) -> Blueprint:
         """Return what the model is."""
-        return image_blueprint(network_of(self.network, len(self.classes)), self.image_size, self.classes)
+        return image_blueprint(self.module(), self.image_size, self.classes)
 
     def read_examples(self, path: Path) -> Examples:
         """Read images in folders by class, as clients have them, or of which nobody knows the class."""
@@ -86,6 +88,15 @@ class ImageFolder(ImageTraining, OwnDataTask):
             raise UserError(f"{path}: there are no images in CLASS/ folders of {', '.join(self.classes)}")
         pixels = np.stack([self._decode(file) for file, _ in files])
         return Images(pixels, np.array([label for _, label in files], dtype=np.int64))
+
+    def _split(self, client: str, images: Images, seed: int) -> ClientData:
+        """Return what a client trains on and what it holds out: always the same images."""
+        count = round(self.test_fraction * len(images.labels))
+        if len(images.labels) - count < 2:
+            found = f"{client} has {len(images.labels)} images, {count} of them held out"
+            raise UserError(f"{found}: it needs two to train on")
+        trained, held_out = hold_out(count, len(images.labels), client, seed)
+        return ClientData(client, images.take(trained).dataset(), images.take(held_out).dataset())
 
     def _decode(self, file: str) -> NDArray[np.uint8]:
         try:
@@ -116,58 +127,10 @@ class ImageFolder(ImageTraining, OwnDataTask):
         return found
 
 
-class ImageFolderProblem(OwnDataProblem):
-    """Clients with images, one shared network that takes each client's weights in turn."""
+class ImageFolderProblem(OwnNetworkProblem):
+    """Clients with images of their own."""
 
     data_name = "images of the clients' own"
-    metric: ClassVar[str] = "test_accuracy"
-    measured: ClassVar[frozenset[str]] = frozenset({"test_accuracy"})
-    batched: ClassVar[bool] = False
-
-    def __init__(
-        self, task: ImageFolder, images: Sequence[tuple[str, Images]], clients: int, seed: int, device: torch.device
-    ) -> None:
-        self.clients = clients
-        self._task = task
-        self._seed = seed
-        self._names = [client for client, _ in images]
-        parts = [_split(task, client, own, seed) for client, own in images]
-        self._train = [train.on(device) for train, _ in parts]
-        self._held_out = [held_out.on(device) for _, held_out in parts]
-        self._network = FlatModule(initialized(lambda: network_of(task.network, len(task.classes)), seed), device)
-        self._initial = self._network.state()
-
-    def initial_state(self) -> ServerState:
-        """Start from PyTorch's initialization, drawn from the seed."""
-        return self._initial
-
-    def objective(self, clients: Sequence[int]) -> Objective:
-        """Return the loss of one client."""
-        (client,) = clients
-        number = zlib.crc32(self._names[client].encode())
-        return self._task.objective(self._network, self._train[client], seed=self._seed, client=number)
-
-    def measure(self, state: ServerState) -> list[Measured]:
-        """Return each client's accuracy."""
-        self._network.load(state.model, state.buffers)
-        network = self._network.module
-        return [
-            Measured(len(labels), {"test_accuracy": accuracy(network, pixels, labels, _EVALUATION_BATCH)})
-            for pixels, labels in self._held_out
-        ]
-
-    def tensors(self, state: ServerState) -> dict[str, Tensor]:
-        """Return a model as the network's state_dict."""
-        return self._network.tensors(state)
-
-
-def _split(task: ImageFolder, client: str, images: Images, seed: int) -> tuple[Images, Images]:
-    """Return what a client trains on and what it holds out: always the same images."""
-    count = round(task.test_fraction * len(images.labels))
-    if len(images.labels) - count < 2:
-        raise UserError(f"{client} has {len(images.labels)} images, {count} of them held out: it needs two to train on")
-    trained, held_out = hold_out(count, len(images.labels), client, seed)
-    return images.take(trained), images.take(held_out)
 
 
 def _images_in(folder: Path) -> list[str]:

@@ -207,8 +207,8 @@ class TabularProblem(OwnDataProblem):
 class LinearProblem(TabularProblem):
     """Linear regression; R^2 over the rows that all clients hold out."""
 
-    metric: ClassVar[str] = "test_r2"
-    measured: ClassVar[frozenset[str]] = frozenset({"squared_error", "target", "target_square"})
+    metric: str = "test_r2"
+    measured: frozenset[str] = frozenset({"squared_error", "target", "target_square"})
 
     def objective(self, clients: Sequence[int]) -> Objective:
         """Return the ridge loss of these clients."""
@@ -245,8 +245,8 @@ class LinearProblem(TabularProblem):
 class SoftmaxTableProblem(TabularProblem):
     """Softmax regression; accuracy over the rows that all clients hold out."""
 
-    metric: ClassVar[str] = "test_accuracy"
-    measured: ClassVar[frozenset[str]] = frozenset({"test_accuracy"})
+    metric: str = "test_accuracy"
+    measured: frozenset[str] = frozenset({"test_accuracy"})
 
     @property
     def outputs(self) -> int:  # type: ignore[override]

@@ -37,11 +37,6 @@ def is_for(vector: Tensor, kept: int) -> bool:
     return vector.dim() == 1 and vector.dtype == torch.float32 and len(vector) >= max(LONG_FROM, 2 * kept)
 
 
-def top_k_of_long(vector: Tensor, kept: int) -> Tensor:
-    """Return the vector with its K largest entries alone."""
-    return _pruned(vector, _cut_by_sample(vector.numpy(force=True), kept))
-
-
 class Thresholds:
     """The K-th magnitudes of the last two calls, as a start for the next."""
 
@@ -49,15 +44,14 @@ class Thresholds:
         self._last: list[float] = []
         self._distance = FARTHEST
 
-    def top_k(self, vector: Tensor, kept: int) -> Tensor:
-        """Return the vector with its K largest entries alone."""
-        values = vector.numpy(force=True)
+    def top_k(self, values: Vector, kept: int, out: Vector) -> None:
+        """Write the K largest entries, zero elsewhere."""
         cut = self._cut_by_prediction(values, kept) or _cut_by_sample(values, kept)
         if self._last and cut.threshold:
             error = abs(cut.threshold - self._prediction()) / cut.threshold
             self._distance = min(FARTHEST, max(NEAREST, SAFETY * error))
         self._last = [*self._last[-1:], cut.threshold]
-        return _pruned(vector, cut)
+        _prune(values, cut, out)
 
     def _cut_by_prediction(self, values: Vector, kept: int) -> Cut | None:
         if not self._last or self._prediction() <= 0:
@@ -152,14 +146,14 @@ def _band(values: Vector, low: float, high: float) -> Band:
     return band
 
 
-def _pruned(vector: Tensor, cut: Cut) -> Tensor:
+def _prune(values: Vector, cut: Cut, out: Vector) -> None:
     if not cut.threshold:
-        return vector + 0.0  # without any -0.0, which is an entry to the codec
-    if cut.entries is None:
-        pruned = torch.hardshrink(vector, float(np.nextafter(np.float32(cut.threshold), np.float32(0))))
-        pruned.numpy()[cut.surplus] = 0
+        np.add(values, 0.0, out=out)  # without any -0.0
+    elif cut.entries is None:
+        below = float(np.nextafter(np.float32(cut.threshold), np.float32(0)))
+        torch.hardshrink(torch.from_numpy(values), below, out=torch.from_numpy(out))
+        out[cut.surplus] = 0
     else:
-        places, values = cut.entries
-        pruned = torch.from_numpy(np.zeros(len(vector), np.float32))  # sooner than torch's
-        pruned.numpy()[places] = values
-    return pruned
+        places, largest = cut.entries
+        out.fill(0)
+        out[places] = largest

@@ -18,23 +18,17 @@ _INFINITY = {4: 0x7F800000, 8: 0x7FF0000000000000}  # its bit pattern: what is n
 WORTH_TRYING = 0.75
 
 
-def top_k_of_rows(values: NDArray[Any], kept: int) -> NDArray[Any]:
-    """Return the rows with their K largest entries alone."""
-    _, keep = _select(magnitudes(values), kept)
-    return masked(values, keep)
-
-
 def magnitudes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the magnitudes as integers."""
+    """Return the magnitudes as integers, one row below the other."""
     magnitude: NDArray[Any] = np.abs(values).view(_INTEGER_OF_SAME_SIZE[values.itemsize])
     refuse_infinite(finite=bool(magnitude.max() < _INFINITY[values.itemsize]))
-    return magnitude
+    return magnitude.reshape(-1, values.shape[-1])
 
 
-def masked(values: NDArray[Any], keep: NDArray[np.bool_]) -> NDArray[Any]:
-    """Return the values where they are kept, zero elsewhere."""
-    pruned: NDArray[Any] = (values.view(_INTEGER_OF_SAME_SIZE[values.itemsize]) * keep).view(values.dtype)
-    return pruned
+def mask(values: NDArray[Any], keep: NDArray[np.bool_], out: NDArray[Any]) -> None:
+    """Write the values where they are kept, zero elsewhere."""
+    integer = _INTEGER_OF_SAME_SIZE[values.itemsize]
+    np.multiply(values.view(integer), keep.reshape(values.shape), out=out.view(integer))
 
 
 class Bounds:
@@ -75,6 +69,7 @@ def _select(magnitude: NDArray[Any], kept: int) -> tuple[NDArray[Any], NDArray[n
         tied = magnitude == threshold
         keep ^= tied
         room = kept - keep.sum(axis=-1, keepdims=True)
+        tied &= threshold > 0  # a zero is never kept
         keep |= tied & (np.cumsum(tied, axis=-1) <= room)
     return ordered, keep
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.vectors import select_long, select_rows
-from common.vectors.divergence import refuse_infinite
+from common.vectors.select_on_device import top_k_on_device
 
 
 def kept_count(density: float, size: int) -> int:
@@ -19,17 +19,13 @@ def kept_count(density: float, size: int) -> int:
     return max(1, round(density * size))
 
 
-def top_k(vector: Tensor, density: float) -> Tensor:
-    """Keep the K entries of largest magnitude of every row, zero the rest; of equals, the lowest indices stay."""
-    size = vector.shape[-1]
-    kept = kept_count(density, size)
-    if kept == size:
-        return vector
-    if vector.device.type != "cpu":
-        return _top_k_on_device(vector, kept)
-    if select_long.is_for(vector, kept):
-        return select_long.top_k_of_long(vector, kept)
-    return torch.from_numpy(select_rows.top_k_of_rows(vector.numpy(force=True), kept))
+def top_k(vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
+    """Keep the K entries of largest magnitude of every row, zero the rest; of equals, the lowest indices stay.
+
+    A zero is never kept: what was pruned has no -0.0, which the codec would send. The result is written to `out` where
+    that is given, which may not be the vector itself; else a density of 1 returns the vector as it is.
+    """
+    return WarmTopK()(vector, density, out)
 
 
 class WarmTopK:
@@ -40,22 +36,28 @@ class WarmTopK:
         self._long: dict[float, select_long.Thresholds] = {}
         self._last: tuple[Tensor, int, int, NDArray[Any]] | None = None
 
-    def __call__(self, vector: Tensor, density: float) -> Tensor:
-        """Return `top_k(vector, density)`."""
+    def __call__(self, vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
+        """Return `top_k(vector, density, out)`."""
+        if out is vector:
+            raise ValueError("TopK cannot write to the vector that it reads; give it another `out`")
         kept = kept_count(density, vector.shape[-1])
-        if kept == vector.shape[-1] or vector.device.type != "cpu":
-            return top_k(vector, density)
+        if kept == vector.shape[-1]:
+            return vector if out is None else out.copy_(vector)
+        out = torch.empty_like(vector) if out is None else out
+        if vector.device.type != "cpu":
+            return top_k_on_device(vector, kept, out)
+        torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
         if select_long.is_for(vector, kept):
-            return self._long.setdefault(density, select_long.Thresholds()).top_k(vector, kept)
-        values = vector.numpy(force=True)
-        magnitude = self._magnitudes(vector, values, kept)
-        bounds = self._rows.setdefault(density, select_rows.Bounds())
-        keep = bounds.keep(magnitude, kept).reshape(values.shape)
-        pruned = torch.from_numpy(select_rows.masked(values, keep))
-        self._last = (pruned, pruned._version, kept, magnitude)
-        return pruned
+            thresholds = self._long.setdefault(density, select_long.Thresholds())
+            thresholds.top_k(_numbers(vector), kept, _numbers(out))
+        else:
+            magnitude = self._magnitudes(vector, kept)
+            bounds = self._rows.setdefault(density, select_rows.Bounds())
+            select_rows.mask(_numbers(vector), bounds.keep(magnitude, kept), _numbers(out))
+            self._last = (out, out._version, kept, magnitude)
+        return out
 
-    def _magnitudes(self, vector: Tensor, values: NDArray[Any], kept: int) -> NDArray[Any]:
+    def _magnitudes(self, vector: Tensor, kept: int) -> NDArray[Any]:
         """Return the magnitudes of a vector, or where it is our last result, those of the vector it came from.
 
         The K largest of the L largest are the K largest: what prunes twice in a step takes the magnitudes once.
@@ -63,7 +65,12 @@ class WarmTopK:
         last, self._last = self._last, None
         if last and last[0] is vector and last[1] == vector._version and last[2] >= kept:
             return last[3]
-        return select_rows.magnitudes(values).reshape(-1, values.shape[-1])
+        return select_rows.magnitudes(_numbers(vector))
+
+
+def _numbers(vector: Tensor) -> NDArray[Any]:
+    """Return the vector's own memory to numpy."""
+    return vector.numpy(force=True)
 
 
 def soft_threshold(vector: Tensor, threshold: float) -> Tensor:
@@ -76,13 +83,3 @@ def density_of(vector: Tensor) -> Tensor:
     if vector.dim() == 1:  # along a dimension, torch would make an integer of every entry first
         return torch.count_nonzero(vector) / vector.shape[-1]
     return torch.count_nonzero(vector, dim=-1) / vector.shape[-1]
-
-
-def _top_k_on_device(vector: Tensor, kept: int) -> Tensor:
-    refuse_infinite(finite=bool(vector.isfinite().all()))
-    magnitude = vector.abs().view(torch.int32 if vector.itemsize == 4 else torch.int64)
-    threshold = magnitude.kthvalue(vector.shape[-1] - kept + 1, dim=-1, keepdim=True).values
-    above = magnitude > threshold
-    tied = magnitude == threshold
-    room = kept - above.sum(dim=-1, keepdim=True)
-    return torch.where(above | (tied & (tied.cumsum(dim=-1) <= room)), vector, 0.0)

@@ -167,7 +167,8 @@ class Simulation:
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
-            upload, memory = client_round(self.algorithm, plan, download, cohort.memory, cohort.objective)
+            own = replace(download, model=download.model.clone())  # as a client's download is
+            upload, memory = client_round(self.algorithm, plan, own, cohort.memory, cohort.objective)
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             uploads.add(counted)

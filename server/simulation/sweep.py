@@ -76,9 +76,9 @@ class Sweep:
             state = self.algorithm.aggregate(plan, self._state, self._mean(sent), participation=1.0)
         except DivergedError:
             return False
-        self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
         for point, values in zip(self._alive, self._values(sent), strict=True):
             point.bits_up += BITS_A_VALUE * values / self.problem.clients
+        self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
         return True
 
     def _mean(self, sent: Upload) -> Upload:
@@ -116,5 +116,5 @@ class Sweep:
         return rows.reshape(self.problem.clients, -1, rows.shape[-1])
 
     def _spread(self, state: ServerState) -> ServerState:
-        """Give every client the state of each point."""
-        return _each(lambda vector: vector.expand(self.problem.clients, -1, -1).flatten(0, 1), state)
+        """Give every client a copy of the state of each point."""
+        return _each(lambda vector: vector.repeat(self.problem.clients, 1), state)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from common.learning.data import DataFolder
 from common.learning.task import Problem, Task
-from common.rounds.objective import Objective
+from common.rounds.objective import FullGradient, Gradient, Objective
 from common.rounds.state import ServerState
 
 
@@ -21,8 +22,8 @@ class Quadratic(Objective):
         self.curvature = curvature  # (N, d, d)
         self.centre = centre  # (N, d)
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        return self.gradient
+    def round(self, number: int, buffers: Tensor | None) -> AbstractContextManager[Gradient]:
+        return nullcontext(FullGradient(self.gradient))
 
     def gradient(self, weights: Tensor) -> Tensor:
         distance = weights.reshape(self.centre.shape) - self.centre
@@ -35,7 +36,7 @@ class Quadratic(Objective):
 
 class QuadraticProblem(Problem):
     data_name = "quadratics"
-    metric: ClassVar[str] = "test_closeness"
+    metric: str = "test_closeness"
     batched: ClassVar[bool] = True
 
     def __init__(self, curvature: Tensor, centre: Tensor, start: Tensor) -> None:

@@ -128,11 +128,13 @@ def test_an_upload_of_a_twin_is_not_taken_for_ones_own() -> None:
         return Participant.join(experiment, station, run.name)
 
     one, twin = joined(1), joined(2)  # with other data, and so with another upload
-    first = Order(plan=experiment.plan(1), history=History(), state=one.like)
+    first, same = (
+        Order(plan=experiment.plan(1), history=History(), state=client.first_state()) for client in (one, twin)
+    )
     one.train(first)
-    counted = History().after_round(1, checksum_of(twin.train(first).upload))
+    counted = History().after_round(1, checksum_of(twin.train(same).upload))
     with pytest.raises(ForgottenError, match="another course of it"):
-        one.train(Order(plan=experiment.plan(2), history=counted, state=one.like))
+        one.train(Order(plan=experiment.plan(2), history=counted, state=one.first_state()))
 
 
 class CrashError(Exception):
@@ -166,7 +168,7 @@ def test_the_re_centring_of_a_course_that_was_given_up_is_not_taken_for_the_one_
     experiment = experiment_of()
     station = Station(name="client-1", part=Part(1, 4), data=None, device=torch.device("cpu"), state_folder=None)
     client = Participant.join(experiment, station, "run")
-    upload = client.train(Order(plan=experiment.plan(1), history=History(), state=client.like)).upload
+    upload = client.train(Order(plan=experiment.plan(1), history=History(), state=client.first_state())).upload
     once, average = History().after_round(1, checksum_of(upload)), torch.full((650,), 0.01)
     shift, other = torch.full((650,), 0.1), torch.full((650,), 0.2)
     client.recentre(Recentring(number=1, history=once, shift=shift, average=average))
@@ -179,7 +181,7 @@ def test_old_orders_and_wrong_rounds_after_a_re_centring_change_nothing(tmp_path
     experiment = experiment_of()
     station = Station(name="client-1", part=Part(1, 4), data=None, device=torch.device("cpu"), state_folder=tmp_path)
     client = Participant.join(experiment, station, "run")
-    zeros, average = client.like, torch.full((650,), 0.01)
+    zeros, average = client.first_state(), torch.full((650,), 0.01)
     shift = torch.full((650,), 0.1)
     upload = client.train(Order(plan=experiment.plan(1), history=History(), state=zeros)).upload
     once = History().after_round(1, checksum_of(upload))

@@ -149,14 +149,16 @@ def test_a_shift_that_would_make_a_control_infinite_is_not_taken(tmp_path: Path)
     """A server may lie as well: what a client remembers stays finite."""
     experiment = experiment_of()
     client = joined(experiment, tmp_path)
-    report = client.train(Order(plan=experiment.plan(1), history=History(), state=client.like))
-    largest = torch.full_like(client.like.model, torch.finfo(torch.float32).max)
+    report = client.train(Order(plan=experiment.plan(1), history=History(), state=client.first_state()))
+    largest = torch.full_like(client.first_state().model, torch.finfo(torch.float32).max)
     once = History().after_round(1, checksum_of(report.upload))
-    client.recentre(Recentring(number=1, history=once, shift=largest, average=client.like.model))
+    client.recentre(Recentring(number=1, history=once, shift=largest, average=client.first_state().model))
     twice = once.after_recentring(1, largest)
     with pytest.raises(UserError, match="no longer finite"):
         client.recentre(Recentring(number=2, history=twice, shift=largest, average=None))
-    control = joined(experiment, tmp_path).correction(Order(plan=experiment.plan(2), history=twice, state=client.like))
+    control = joined(experiment, tmp_path).correction(
+        Order(plan=experiment.plan(2), history=twice, state=client.first_state())
+    )
     assert control.isfinite().all()
 
 

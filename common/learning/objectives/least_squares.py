@@ -6,7 +6,8 @@ the number of its rows, instead of the rows. Clients of similar rank are padded 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.learning.objectives.buckets import buckets_of_similar_size
-from common.rounds.objective import Objective
+from common.rounds.objective import FullGradient, Gradient, Objective
 
 # Directions whose singular value is below this fraction of the largest carry no float32 information.
 NEGLIGIBLE = 1e-7
@@ -54,9 +55,9 @@ class LeastSquares(Objective):
         self._members = torch.tensor([index for bucket in buckets for index in bucket], dtype=torch.int64).to(device)
         self._factors = [_padded([clients[index].factor for index in bucket]).to(device) for bucket in buckets]
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the full gradient, the same in every round."""
-        return self.gradient
+    def round(self, number: int, buffers: Tensor | None) -> AbstractContextManager[Gradient]:
+        """Begin a round like any other."""
+        return nullcontext(FullGradient(self.gradient))
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return A_i'(A_i w_i - b_i) + ridge w_i for every client."""

@@ -2,141 +2,105 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from common.learning.batches import Batch, Batches, examples_in
+from common.learning.network_task import NetworkTask
+from common.learning.own_code import OwnCodeError, own_code
+from common.learning.trained_part import TrainedPart
 from common.randomness import torch_stream
-from common.rounds.objective import Objective
-from common.rounds.state import ServerState
-from common.vectors.flatten import Layout
-
-Augment = Callable[[Tensor, torch.Generator], Tensor]
-
-
-class FlatModule:
-    """A module whose parameters and gradients are views of two flat vectors: one copy a step, not one a tensor.
-
-    Objectives that share it load all of it in turns, one at a time: clients of one process are threads of it.
-    """
-
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
-        self.in_use = threading.Lock()
-        self.module = module.to(device)
-        self._parameter_layout = Layout.of_parameters(module)
-        self._buffer_layout = Layout.of_buffers(module)
-        self._counters = {k: v.cpu().clone() for k, v in module.state_dict().items() if not v.is_floating_point()}
-        self.weights = self._parameter_layout.flatten({k: v.detach() for k, v in module.named_parameters()})
-        self.gradient = torch.zeros_like(self.weights)
-        views = self._parameter_layout.unflatten(self.weights)
-        gradient_views = self._parameter_layout.unflatten(self.gradient)
-        for name, parameter in module.named_parameters():
-            parameter.data = views[name]
-            parameter.grad = gradient_views[name]
-
-    def state(self) -> ServerState:
-        """Return a copy of weights and BatchNorm statistics, on the CPU."""
-        buffers = self.read_buffers()
-        return ServerState(
-            model=self.weights.to("cpu", copy=True), buffers=None if buffers is None else buffers.to("cpu")
-        )
-
-    def tensors(self, state: ServerState) -> dict[str, Tensor]:
-        """Return a state as the module's state_dict; what is never sent, BatchNorm's step counters, as at first."""
-        buffers = {} if state.buffers is None else self._buffer_layout.unflatten(state.buffers)
-        return {**self._parameter_layout.unflatten(state.model), **buffers, **self._counters}
-
-    def load(self, weights: Tensor, buffers: Tensor | None) -> None:
-        """Take over weights, and BatchNorm statistics where some are given."""
-        self.weights.copy_(weights)
-        if buffers is not None:
-            self.write_buffers(buffers)
-
-    def read_buffers(self) -> Tensor | None:
-        """Return a copy of the BatchNorm statistics; None where the module has no such buffers."""
-        if not self._buffer_layout.size:
-            return None
-        return self._buffer_layout.flatten(dict(self.module.named_buffers())).clone()
-
-    def write_buffers(self, vector: Tensor) -> None:
-        """Set the BatchNorm statistics."""
-        buffers = dict(self.module.named_buffers())
-        for name, value in self._buffer_layout.unflatten(vector).items():
-            buffers[name].copy_(value)
+from common.rounds.objective import Gradient, Objective
 
 
 class NetworkObjective(Objective):
-    """The cross-entropy of one client's images under a network, with weight decay and gradient clipping."""
+    """One client's mean loss under a network, as its task has it, with weight decay and gradient clipping."""
 
-    def __init__(
-        self,
-        network: FlatModule,
-        inputs: Tensor,
-        labels: Tensor,
-        *,
-        batch_size: int,
-        weight_decay: float,
-        gradient_clip_norm: float,
-        augment: Augment,
-        normalize: Callable[[Tensor], Tensor],
-        loss_samples: int,
-        seed: int,
-        client: int,
-    ) -> None:
-        self._network = network
-        self._buffers: Tensor | None = None
-        self._inputs = inputs
-        self._labels = labels
-        self._batch_size = min(batch_size, len(labels))
-        self._weight_decay = weight_decay
-        self._gradient_clip_norm = gradient_clip_norm
-        self._augment = augment
-        self._normalize = normalize
+    def __init__(self, task: NetworkTask, network: TrainedPart, batches: Batches, *, seed: int, client: int) -> None:
+        self.task = task
+        self.network = network
+        self.batches = batches
+        self.device = network.weights.device
         self._seed = seed
         self._client = client
-        order = torch.randperm(len(labels), generator=torch_stream(seed, "loss samples", client))
-        self._loss_samples = order[:loss_samples]
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return a function that takes the next batch of this round at each call."""
-        self._buffers = buffers
-        generator = torch_stream(self._seed, "batches", self._client, round_number)
-        order = torch.empty(0, dtype=torch.int64)
-
-        def gradient(weights: Tensor) -> Tensor:
-            nonlocal order
-            if len(order) < self._batch_size:  # the next epoch
-                order = torch.randperm(len(self._labels), generator=generator)
-            batch, order = order[: self._batch_size], order[self._batch_size :]
-            return self._batch_gradient(weights, batch, generator)
-
-        return gradient
+    @contextmanager
+    def round(self, number: int, buffers: Tensor | None) -> Iterator[Gradient]:
+        """Have the network to oneself for a round, whose gradient takes the next batches at each call."""
+        generator = torch_stream(self._seed, "batches", self._client, number, device=self.device)
+        noise = torch_stream(self._seed, "noise", self._client, number)
+        with self.network.turn(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(noise.initial_seed())  # what dropout draws from
+            self.network.load_buffers(buffers)
+            self.network.module.train()
+            yield _BatchGradient(self, generator)
 
     def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
-        """Return the loss on a fixed random part of the client's images, as the network is at inference."""
-        network = self._network
-        with network.in_use, torch.no_grad():
-            network.load(weights, buffers)
-            network.module.eval()
-            scores = network.module(self._normalize(self._inputs[self._loss_samples]))
-            fit = nn.functional.cross_entropy(scores, self._labels[self._loss_samples])
-        return fit + self._weight_decay / 2 * weights.square().sum()
+        """Return the loss on a fixed random part of the client's examples, as the network is at inference."""
+        total, count = torch.zeros((), device=self.device), 0
+        with self.network.turn(), torch.no_grad():
+            self.network.load(weights)
+            self.network.load_buffers(buffers)
+            self.network.module.eval()
+            chosen = torch_stream(self._seed, "loss samples", self._client, device=self.device)
+            for batch in self.batches.some(self.task.loss_samples, chosen):
+                total += self.batch_loss(batch, None) * examples_in(batch)
+                count += examples_in(batch)
+        return total / count + self.task.weight_decay / 2 * weights.square().sum()
+
+    def batch_loss(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
+        """Return the loss on a batch; with a generator, as in training."""
+        changed, outputs = outputs_of(self.task, self.network, batch, generator)
+        with own_code(self.task, "loss"), _precision(self.task, self.device):
+            loss = self.task.loss(outputs, changed)
+        if not isinstance(loss, Tensor) or loss.ndim:
+            found = f"{list(loss.shape)} numbers" if isinstance(loss, Tensor) else type(loss).__name__
+            raise OwnCodeError(self.task, "loss", f"it must return one number as a tensor, not {found}")
+        return loss
+
+
+class _BatchGradient(Gradient):
+    """The gradient of one round: of the next batches at each call."""
+
+    def __init__(self, objective: NetworkObjective, generator: torch.Generator) -> None:
+        self._objective = objective
+        self._network = objective.network
+        self._generator = generator
+        self._batches = objective.batches.endless(generator)
+        self.point = None if self._network.start is not None else self._network.weights
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        """Return the gradient on the next batches, with the network's buffers as they are."""
+        task, steps = self._objective.task, self._objective.batches.per_step
+        self._network.load(weights)
+        gradient = self._network.gradient.zero_()
+        for _ in range(steps):
+            loss = self._objective.batch_loss(next(self._batches), self._generator)
+            with own_code(task, "loss"):
+                (loss / steps if steps > 1 else loss).backward()  # type: ignore[no-untyped-call]
+        if task.weight_decay:
+            gradient.add_(weights, alpha=task.weight_decay)
+        shrink = task.gradient_clip_norm / torch.linalg.vector_norm(gradient)
+        return gradient.mul_(shrink.clamp_(max=1.0))  # nothing here waits for the device
 
     def buffers(self) -> Tensor | None:
-        """Return the BatchNorm statistics as the round left them."""
-        return self._buffers
+        """Return the BatchNorm statistics of the network."""
+        return self._network.read_buffers()
 
-    def _batch_gradient(self, weights: Tensor, batch: Tensor, generator: torch.Generator) -> Tensor:
-        network = self._network
-        images = self._normalize(self._augment(self._inputs[batch], generator))
-        with network.in_use:
-            network.load(weights, self._buffers)  # all of it: other clients may have used the network in between
-            network.gradient.zero_()
-            network.module.train()
-            nn.functional.cross_entropy(network.module(images), self._labels[batch]).backward()  # type: ignore[no-untyped-call]
-            self._buffers = network.read_buffers()
-            gradient = torch.add(network.gradient, weights, alpha=self._weight_decay)
-        norm = float(gradient.norm())
-        return gradient * (self._gradient_clip_norm / norm) if norm > self._gradient_clip_norm else gradient
+
+def outputs_of(
+    task: NetworkTask, network: TrainedPart, batch: Batch, generator: torch.Generator | None
+) -> tuple[Batch, Any]:
+    """Return a batch as the task changes it, and what the network makes of it."""
+    with own_code(task, "transform"):
+        changed = task.transform(batch, generator)
+    with own_code(task, "forward"), _precision(task, network.weights.device):
+        return changed, task.forward(network.called, changed)
+
+
+def _precision(task: NetworkTask, device: torch.device) -> AbstractContextManager[object]:
+    return nullcontext() if task.autocast == "none" else torch.autocast(device.type, getattr(torch, task.autocast))

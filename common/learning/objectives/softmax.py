@@ -8,7 +8,8 @@ is the flattened (classes, features + 1) matrix; the last feature is a constant 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,7 +23,7 @@ from common.learning.examples import Examples
 from common.learning.linear import linear_tensors
 from common.learning.task import Problem
 from common.randomness import torch_stream
-from common.rounds.objective import Objective
+from common.rounds.objective import FullGradient, Gradient, Objective
 from common.rounds.state import ServerState
 
 
@@ -64,9 +65,9 @@ class SoftmaxRegression(Objective):
         one_hot = torch.nn.functional.one_hot(labels, classes).transpose(1, 2)
         self._targets = one_hot.to(device, torch.float32).unsqueeze(1)  # (N, 1, classes, n)
 
-    def start_round(self, round_number: int, buffers: Tensor | None) -> Callable[[Tensor], Tensor]:
-        """Return the full gradient, the same in every round."""
-        return self.gradient
+    def round(self, number: int, buffers: Tensor | None) -> AbstractContextManager[Gradient]:
+        """Begin a round like any other."""
+        return nullcontext(FullGradient(self.gradient))
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return (weight (p - y)) X + ridge w for every client."""
@@ -97,7 +98,7 @@ class SoftmaxRegression(Objective):
 class SoftmaxProblem(Problem):
     """Clients with labelled samples, a shared linear classifier, accuracy on held-out sets: `test` and maybe others."""
 
-    metric: ClassVar[str] = "test_accuracy"
+    metric: str = "test_accuracy"
     batched: ClassVar[bool] = True
 
     def __init__(

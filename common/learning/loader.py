@@ -1,0 +1,200 @@
+"""Batches of any Dataset, by torch's DataLoader: data that is larger than memory, read ahead by other processes.
+
+Each example is read under a seed of its own, so that random transforms draw the same in whichever process that is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sized
+from itertools import chain, count, islice
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+
+from common.learning.batches import Batch, Batches, InMemory, examples_in, moved, sizes
+from common.learning.network_task import NetworkTask
+from common.learning.own_code import OwnCodeError, own_code
+
+_SEEDS = 1 << 32  # as many as numpy takes
+_END = object()
+
+
+def batches_of(task: NetworkTask, data: Dataset[Any], device: torch.device, place: str) -> Batches:
+    """Return the batches of a dataset; one that is tensors, and is collated as they are, needs no loader."""
+    if isinstance(data, IterableDataset):
+        return StreamLoader(task, data, device, place)
+    if type(data) is TensorDataset and type(task).collate is NetworkTask.collate:
+        return InMemory(data.tensors, device, batch_size=task.batch_size, at_once=task.at_once)
+    return ExamplesLoader(task, data, device, place)
+
+
+class _Loader(Batches):
+    """What loaders have in common; the processes that read ahead for training stay from round to round."""
+
+    def __init__(self, task: NetworkTask, device: torch.device, place: str) -> None:
+        self._task, self._device, self._place = task, device, place
+
+    def _loader(self, data: Dataset[Any], workers: int = 0, **batches: Any) -> DataLoader[Any]:  # noqa: ANN401
+        return DataLoader(
+            data,
+            **batches,
+            collate_fn=self._task.collate,
+            num_workers=workers,
+            pin_memory=self._device.type == "cuda",
+            persistent_workers=workers > 0,
+            multiprocessing_context="spawn" if workers else None,  # the link's threads do not survive a fork
+            generator=torch.Generator(),  # else it draws from torch's global state
+        )
+
+    def _read(self, loader: DataLoader[Any]) -> Iterator[Batch]:
+        """Read batches, without a trace in the random numbers that a network draws."""
+        with own_code(self._task, self._place):
+            batches = iter(loader)
+        while True:
+            with own_code(self._task, self._place), torch.random.fork_rng(devices=[]):
+                batch = next(batches, _END)
+            if batch is _END:
+                return
+            if not examples_in(batch):
+                raise OwnCodeError(self._task, self._place, "a batch has no tensor in it; `collate` makes batches")
+            yield moved(batch, self._device)
+
+
+class ExamplesLoader(_Loader):
+    """Reads a map-style Dataset in random order."""
+
+    count: int
+
+    def __init__(self, task: NetworkTask, data: Dataset[Any], device: torch.device, place: str) -> None:
+        super().__init__(task, device, place)
+        with own_code(task, place):
+            self.count = len(cast(Sized, data))
+        self._examples = _Examples(data)
+        self._at_once, self.per_step = sizes(self.count, task.batch_size, task.at_once)
+        self._order = _Order(self._at_once)
+        self._ahead = self._loader(self._examples, task.loader_workers, batch_sampler=self._order)
+
+    def endless(self, generator: torch.Generator) -> Iterator[Batch]:
+        """Read the examples in random order, epoch after epoch."""
+        step = self._at_once * self.per_step
+        drawn, seeds = _on_cpu(generator), _seeds(generator)
+        while True:
+            self._order.places = torch.randperm(self.count, generator=drawn)[: self.count - self.count % step]
+            self._order.seed = next(seeds)
+            yield from self._read(self._ahead)
+
+    def some(self, count: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Read some of the examples."""
+        return self._in_order(torch.randperm(self.count, generator=_on_cpu(generator))[:count])
+
+    def all(self) -> Iterator[Batch]:
+        """Read all examples, in their order."""
+        return self._in_order(torch.arange(self.count))
+
+    def _in_order(self, places: Tensor) -> Iterator[Batch]:
+        return self._read(self._loader(self._examples, batch_sampler=_Order(self._at_once, places)))
+
+
+class StreamLoader(_Loader):
+    """Reads an iterable Dataset, in the order that it has itself."""
+
+    def __init__(self, task: NetworkTask, data: Dataset[Any], device: torch.device, place: str) -> None:
+        super().__init__(task, device, place)
+        self.count = None
+        self._at_once, self.per_step = sizes(task.batch_size, task.batch_size, task.at_once)
+        self._stream = _Stream(data)
+        workers = min(1, task.loader_workers)  # two would not keep its order, and each would read all of it
+        if workers:
+            self._stream.epoch.share_memory_()  # type: ignore[no-untyped-call]
+        self._ahead = self._loader(self._stream, workers, batch_size=self._at_once, drop_last=True)
+
+    def endless(self, generator: torch.Generator) -> Iterator[Batch]:
+        """Read the stream, epoch after epoch."""
+        for epoch in _seeds(generator):
+            self._stream.epoch.fill_(epoch)
+            batches = self._read(self._ahead)
+            first = next(batches, _END)
+            if first is _END:
+                raise OwnCodeError(self._task, self._place, f"it ends before a batch of {self._at_once} examples")
+            yield from chain((first,), batches)
+
+    def some(self, count: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Read the first examples, in whole batches."""
+        return islice(self.all(), -(-count // self._at_once))
+
+    def all(self) -> Iterator[Batch]:
+        """Read the stream to its end."""
+        self._stream.epoch.zero_()
+        return self._read(self._loader(self._stream, batch_size=self._at_once))
+
+
+class _Order:
+    """Tells a DataLoader the places of each batch, every one with the seed of its example."""
+
+    def __init__(self, at_once: int, places: Tensor | None = None) -> None:
+        self.places = torch.empty(0, dtype=torch.int64) if places is None else places
+        self.seed = 0
+        self._at_once = at_once
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        seeds = count(self.seed)
+        return (
+            [(place, next(seeds)) for place in chosen.tolist()] for chosen in torch.split(self.places, self._at_once)
+        )
+
+
+class _Examples(Dataset[Any]):
+    """A map-style dataset, each example of which is read under its seed."""
+
+    def __init__(self, data: Dataset[Any]) -> None:
+        self._data = data
+
+    def __getitem__(self, place_and_seed: tuple[int, int]) -> Any:  # noqa: ANN401
+        place, seed = place_and_seed
+        _seed(seed)
+        return self._data[place]
+
+
+class _Stream(IterableDataset[Any]):
+    """An iterable dataset that hears of its epoch in whichever process it is, and is read under seeds."""
+
+    def __init__(self, data: Dataset[Any]) -> None:
+        self._data = data
+        self.epoch = torch.zeros((), dtype=torch.int64)
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch = int(self.epoch)
+        _seed(epoch)
+        if hasattr(self._data, "set_epoch"):
+            self._data.set_epoch(epoch)
+        examples = iter(cast("IterableDataset[Any]", self._data))
+        for number in count(epoch):
+            _seed(number)
+            example = next(examples, _END)
+            if example is _END:
+                return
+            yield example
+
+
+def _seed(number: int) -> None:
+    """Set all the random numbers that a dataset may draw."""
+    torch.default_generator.manual_seed(number)
+    np.random.seed(number % _SEEDS)
+    random.seed(number)
+
+
+def _seeds(generator: torch.Generator) -> Iterator[int]:
+    """Return a number for each epoch, which depends on the generator's seed alone."""
+    drawn = torch.Generator().manual_seed(generator.initial_seed() ^ 1)  # not what the order is drawn from
+    return (int(torch.randint(_SEEDS, (), generator=drawn)) for _ in count())
+
+
+def _on_cpu(generator: torch.Generator) -> torch.Generator:
+    """Return a generator for what the CPU draws: the same one, where it is the device."""
+    if generator.device.type == "cpu":
+        return generator
+    return torch.Generator().manual_seed(generator.initial_seed())
