@@ -158,8 +158,9 @@ def _payloads(kind: int, density: float) -> Iterator[Bytes]:
     scales: list[tuple[Tensor, Scale]] = [(model, FLOAT32), (model, BFLOAT16), (on_grid, Grid(STEP))]
     for one, scale in [*scales, (on_grid / 3, Units(STEP / 3))]:
         if kind & 16:
-            state = ServerState(model=one, control=control, buffers=buffers)
-            yield encode_state(state, model, scale, known(kind).given)
+            unit = scale.unit if isinstance(scale, Units) else 0.0
+            state = ServerState(model=one, control=control, buffers=buffers, unit=unit)
+            yield encode_state(state, model, known(kind).given)
         else:
             upload = Upload(model=one, control_change=control, buffers=buffers)
             yield encode_upload(upload, scale, known(kind).given)

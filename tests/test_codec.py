@@ -18,9 +18,10 @@ from hypothesis.extra import numpy as hnp
 from common.codec import bytestream, places, planes, vector
 from common.codec.bytestream import Reader, deflate, inflate, varint
 from common.codec.places import WAYS, Gaps, entries_of, information_bits, places_of
-from common.codec.scales import BFLOAT16, FLOAT32, LARGEST_ON_GRID, Grid, Scale, Units
+from common.codec.scales import BFLOAT16, FLOAT32, Grid, Scale, Units
 from common.codec.vector import Known, decode, decode_entries, encode
 from common.errors import DecodeError
+from common.rounds.rounding import LARGEST_ON_GRID
 from common.vectors.sparsity import top_k
 from tests.harness.random_vectors import STEP, Drawn, draw, mutated, plain, sealed
 from tests.harness.textbook_codec import book_decode
@@ -264,8 +265,9 @@ def test_the_decoder_says_what_is_wrong(body: str, reason: str) -> None:
         ("82 2c", "no step"),
         ("80 2c 00", "zeros at the end"),
         ("80 ff ff ff ff ff ff ff", "bytes too many|too long|would have written"),
-        ("83 00 00 00 00 00 00 00 00 2c", "a unit that is none"),
-        ("83 00 00 00 00 00 00 f0 7f 2c", "a unit that is none"),
+        ("83 00 00 00 00 00 00 00 00 03 2c", "a unit that is none"),
+        ("83 00 00 00 00 00 00 f0 7f 03 2c", "a unit that is none"),
+        ("83 00 00 00 00 00 00 f0 3f 02 2c", "a unit that is none"),
         ("84 40 00 00 00", "unknown form of sections"),
         ("84 00 06 00 00", "unknown form of sections"),
         ("84 00 08 00 00", "unknown form of sections"),

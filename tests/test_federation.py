@@ -54,10 +54,11 @@ def test_the_deployed_run_gives_the_simulators_model(name: str, hub: Hub) -> Non
     assert_same_counts(records, expected)
 
 
-def test_bfloat16_uploads_are_half_the_bytes_and_the_same_as_simulated(hub: Hub) -> None:
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
+def test_rounded_uploads_are_half_the_bytes_and_the_same_as_simulated(precision: str, hub: Hub) -> None:
     settings = [f"clients={CLIENTS}", "rounds=6", "schedule.period=4"]
-    exact = deploy(hub, load_experiment("digits", settings))
-    experiment = load_experiment("digits", [*settings, "codec.precision=bfloat16"])
+    exact = deploy(hub, load_experiment("digits", [*settings, "codec.precision=float32"]))
+    experiment = load_experiment("digits", [*settings, f"codec.precision={precision}"])
     rounded = deploy(hub, experiment)
     simulation = Simulation(experiment, load(experiment), CPU)
     assert_same_counts(rounded.records, list(simulation.rounds()))

@@ -15,7 +15,7 @@ from torch import Tensor
 from zlib_ng import zlib_ng
 
 from common.codec.bytestream import Bytes, Reader, varint
-from common.codec.scales import FLOAT32, Scale
+from common.codec.scales import FLOAT32, Scale, Units
 from common.codec.vector import NOTHING, Encoded, Known, encode_in_parts, read_vector
 from common.errors import DecodeError
 from common.rounds.state import ReceivedUpload, ServerState, Upload
@@ -23,10 +23,9 @@ from common.storage.spool import PIECE_BYTES, Spool, spooled
 from common.vectors.entries import Blocks, Entries
 
 
-def encode_state(
-    state: ServerState, average: Tensor | None = None, scale: Scale = FLOAT32, given: Entries | None = None
-) -> bytes | Spool:
+def encode_state(state: ServerState, average: Tensor | None = None, given: Entries | None = None) -> bytes | Spool:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
+    scale = Units(state.unit) if state.unit else FLOAT32
     vectors = [encode_in_parts(state.model, scale, given), *map(_whole, (state.control, state.buffers, average))]
     return _pack(vectors, bytes([average is not None]))
 
@@ -39,8 +38,8 @@ def decode_state(data: Bytes, like: ServerState, known: Known = NOTHING) -> tupl
         raise DecodeError(f"a first byte that is {has_average}")
     vectors = _unpack(reader, {**_sizes(like), **({"average": like.model.shape[-1]} if has_average else {})}, known)
     dense = {name: vector.dense() for name, vector in vectors.items()}
-    average = dense.pop("average", None)
-    return ServerState(**dense), average
+    state = ServerState(model=dense["model"], control=dense.get("control"), buffers=dense.get("buffers"))
+    return state, dense.get("average")
 
 
 def encode_upload(upload: Upload, scale: Scale = FLOAT32, given: Entries | None = None) -> bytes | Spool:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import DecodeError
+from common.rounds.rounding import LARGEST_ON_GRID
 from common.rounds.state import RoundPlan
 
 Values = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 
-LARGEST_ON_GRID = 2**23 - 1  # steps: float32 has them all, and half of them too
-_MOST_UNITS = 2**30
+LARGEST_SPREAD = 255
+_MOST_UNITS = 2**24
 _SIGN, _INFINITE = 0x80000000, 0x7F800000
 _LOWER_HALF = 16  # bits of a float32 that bfloat16 does not have
 
@@ -115,34 +116,45 @@ class Grid(Scale):
 
 @dataclass(frozen=True)
 class Units(Scale):
-    """Whole multiples of a unit, as means of vectors on a grid are: the nearest float32 to one, or that beside it."""
+    """Whole multiples of a unit, as means of vectors on a grid are: the nearest float32 to one, or one beside it."""
 
     unit: float
+    spread: int = 3  # how many float32 there are to choose from around each multiple: an odd number
 
     code = 3
     bits = 16
 
+    def fitting(self, values: Values) -> Units | None:
+        """Return the units in which all values have a number; None where there are none."""
+        far = int(np.abs(self._beside(values)).max(initial=0))
+        return replace(self, spread=max(3, 2 * far + 1)) if far <= LARGEST_SPREAD // 2 else None
+
     def exact(self, values: Values) -> Numbers | None:
-        """Return thrice the multiple, and what is beside it by one less or more."""
-        numbers = self.near(values)
-        beside = FLOAT32.exact(values) - FLOAT32.exact(self._multiples(numbers // 3))
-        return numbers + beside if (np.abs(beside) <= 1).all() and (np.abs(numbers) < 3 * _MOST_UNITS).all() else None
+        """Return each multiple as often as there are float32 around it, and how far beside it the value is."""
+        beside = self._beside(values)
+        return self.near(values) + beside if (np.abs(beside) <= self.spread // 2).all() else None
 
     def near(self, values: Values) -> Numbers:
-        """Return thrice the nearest multiple."""
-        units = np.clip(values.astype(np.float64) / self.unit, -_MOST_UNITS, _MOST_UNITS)
-        return 3 * np.rint(units).astype(np.int64)
+        """Return the number of the nearest multiple."""
+        return self.spread * self._multiples(values)
 
     def values(self, numbers: Numbers) -> Values:
         """Refuse what is beyond the end."""
-        multiples = (numbers + 1) // 3
-        if (np.abs(multiples) >= _MOST_UNITS).any():
+        multiples = (numbers + self.spread // 2) // self.spread
+        if (np.abs(multiples) > _MOST_UNITS).any():
             raise DecodeError("values beyond the largest of units")
-        return FLOAT32.values(FLOAT32.exact(self._multiples(multiples)) + numbers - 3 * multiples)
+        return FLOAT32.values(self._order(multiples) + numbers - self.spread * multiples)
 
-    def _multiples(self, numbers: Numbers) -> Values:
-        with np.errstate(over="ignore"):  # what is infinite is refused, or not exact
-            return (numbers * self.unit).astype(np.float32)
+    def _multiples(self, values: Values) -> Numbers:
+        return np.rint(np.clip(values.astype(np.float64) / self.unit, -_MOST_UNITS, _MOST_UNITS)).astype(np.int64)
+
+    def _beside(self, values: Values) -> Numbers:
+        """Return how far values are beside the nearest multiple, in the order of float32."""
+        return FLOAT32.exact(values) - self._order(self._multiples(values))
+
+    def _order(self, multiples: Numbers) -> Numbers:
+        with np.errstate(over="ignore"):  # what is infinite is refused, or far beside
+            return FLOAT32.exact((multiples * self.unit).astype(np.float32))
 
 
 FLOAT32, BFLOAT16 = Float32(), BFloat16()
@@ -150,4 +162,10 @@ FLOAT32, BFLOAT16 = Float32(), BFloat16()
 
 def scale_of(plan: RoundPlan) -> Scale:
     """Return what a round's uploads are written on."""
-    return BFLOAT16 if plan.precision == "bfloat16" else FLOAT32
+    match plan.precision:
+        case "float32":
+            return FLOAT32
+        case "bfloat16":
+            return BFLOAT16
+        case "grid":
+            return Grid(plan.step)

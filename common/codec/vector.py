@@ -40,14 +40,14 @@ WHOLE NUMBERS
 
 Each entry is a whole number n that is not 0; all that are not named are 0. Of float32, n is the bits as an unsigned
 number, and for a negative one -1 - (the bits without the sign); of bfloat16 the same with its 16 bits. On a grid the
-value is n times the step, a power of two that the receiver knows, and |n| < 2^23. In units, with m = floor((n + 1) / 3)
-and |m| < 2^30, the value is the float32 that is n - 3 m places (-1, 0 or 1), in the order of float32's numbers, from
-the nearest to m u, where u is the unit and m u is a float64. near(x) is the number of the value nearest to x: halves go
-to the even one on a grid (at most 2^23 - 1 steps) and in units (3 times the nearest multiple, at most 2^30), away from
-zero in bfloat16; x / step and x / u are float64.
+value is n times the step, a power of two that the receiver knows, and |n| < 2^23. In units, s is how many float32
+there are to choose from around each multiple of the unit u. With m = floor((n + floor(s / 2)) / s), |m| <= 2^24, the
+value is the float32 whose number is n - s m more than that of the nearest to m u, which is a float64. near(x) is the
+number of the value nearest to x: halves go to the even one on a grid (at most 2^23 - 1 steps) and in units (s times the
+nearest multiple, at most 2^24), away from zero in bfloat16; x / step and x / u are float64.
 
     form      1 byte
-    unit      8 bytes    u, a float64 above 0; only of units
+    unit      9 bytes    u, a float64 above 0, and s, an odd byte; only of units
     few or many, as below
 
 Few, where d is at most 32768: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
@@ -109,7 +109,7 @@ _NUMBERS = 0x80
 _SCALE = 3
 _MANY = 4
 _GIVEN = 8
-_UNIT = struct.Struct("<d")
+_UNIT = struct.Struct("<dB")
 
 LARGEST_FEW = 1 << 15  # decisions of a range coder, about, that are worth the time: some 30 ms
 _CHECKED_BYTES = 1 << 18  # at a time
@@ -135,7 +135,7 @@ NOTHING = Known()
 
 
 def encode(vector: Tensor, scale: Scale = FLOAT32, given: Entries | None = None) -> bytes:
-    """Write a float32 vector; its values must be on the scale already, but for units, which may not fit."""
+    """Write a float32 vector; its values must be on the scale already; where units do not fit, it goes as it is."""
     return b"".join(encode_in_parts(vector, scale, given).parts)
 
 
@@ -145,16 +145,16 @@ def encode_in_parts(vector: Tensor, scale: Scale, given: Entries | None = None) 
         raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
     values: Values = np.ascontiguousarray(vector.numpy(force=True))
     count = int(np.count_nonzero(values.view(np.uint32)))  # -0.0 is an entry
+    if isinstance(scale, Units):
+        scale = scale.fitting(values) or FLOAT32
     form = _form_of(values.size, count, scale, given)
     if form is None:
         return _checked(encode_plain(values, count, width=2 if scale is BFLOAT16 else 4), _Checksum(0, values.size))
     encode_numbers = encode_many if form & _MANY else encode_few
     sections = encode_numbers(values, given or _zeros(values.size), scale)
-    if sections is None and isinstance(scale, Units):
-        return encode_in_parts(vector, FLOAT32, given)
     if sections is None:
         raise ValueError(f"values that are not rounded to {scale}")
-    unit = _UNIT.pack(scale.unit) if isinstance(scale, Units) else b""
+    unit = _UNIT.pack(scale.unit, scale.spread) if isinstance(scale, Units) else b""
     return _checked([bytes([form]) + unit, *sections], _Checksum(form, values.size))
 
 
@@ -215,10 +215,10 @@ def _scale(code: int, reader: Reader, known: Known) -> Scale:
             raise DecodeError("values on a grid, of which no step is known here")
         return Grid(known.step)
     if code == Units.code:
-        (unit,) = _UNIT.unpack(reader.take(_UNIT.size, "a unit"))
-        if not (math.isfinite(unit) and unit > 0):
+        unit, spread = _UNIT.unpack(reader.take(_UNIT.size, "a unit"))
+        if not (math.isfinite(unit) and unit > 0 and spread % 2):
             raise DecodeError("a unit that is none")
-        return Units(unit)
+        return Units(unit, spread)
     return BFLOAT16 if code == BFLOAT16.code else FLOAT32
 
 

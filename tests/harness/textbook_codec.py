@@ -105,11 +105,11 @@ def _whole_numbers(data: bytes, given: Sequence[float], step: float) -> list[flo
     body, checksum = (data[:-4], data[-4:]) if is_many else (data[:-2], data[-2:])
     assert int.from_bytes(checksum, "little") == (zlib.crc32(body) if is_many else binascii.crc_hqx(body, len(given)))
     known = given if form & 8 else [0.0] * len(given)
-    rest, unit = body[1:], 1.0
+    rest, unit, spread = body[1:], 1.0, 1
     if form & 3 == 3:
-        (unit,), rest = struct.unpack("<d", rest[:8]), rest[8:]
-    nears: list[Near] = [_order, _near_bfloat16, partial(_near_step, step), partial(_near_unit, unit)]
-    meanings: list[Callable[[int], float]] = [_of_order, _of_bfloat16, step.__mul__, partial(_of_units, unit)]
+        (unit, spread), rest = struct.unpack("<dB", rest[:9]), rest[9:]
+    nears: list[Near] = [_order, _near_bfloat16, partial(_near_step, step), partial(_near_unit, unit, spread)]
+    meanings: list[Callable[[int], float]] = [_of_order, _of_bfloat16, step.__mul__, partial(_of_units, unit, spread)]
     near, value = nears[form & 3], meanings[form & 3]
     numbers = _many(rest, known, near) if is_many else _few(rest, known, near)
     return [value(number) if number else 0.0 for number in numbers]
@@ -142,14 +142,14 @@ def _near_step(step: float, value: float) -> int:
     return max(-(2**23) + 1, min(2**23 - 1, round(Fraction(value) / Fraction(step))))
 
 
-def _near_unit(unit: float, value: float) -> int:
-    return 3 * round(max(-(2.0**30), min(2.0**30, value / unit)))
+def _near_unit(unit: float, spread: int, value: float) -> int:
+    return spread * round(max(-(2.0**24), min(2.0**24, value / unit)))
 
 
-def _of_units(unit: float, number: int) -> float:
-    multiple = (number + 1) // 3
+def _of_units(unit: float, spread: int, number: int) -> float:
+    multiple = (number + spread // 2) // spread
     nearest = struct.unpack("<f", struct.pack("<f", multiple * unit))[0]
-    return _of_order(_order(nearest) + number - 3 * multiple)
+    return _of_order(_order(nearest) + number - spread * multiple)
 
 
 class _RangeDecoder:

@@ -31,7 +31,15 @@ def target(name: str) -> Target:
 def memory(kind: str = "F32", shape: tuple[int, ...] = (6,), **metadata: str) -> bytes:
     """Return a file with a control variate of 24 bytes, and an upload."""
     description = {
-        "__metadata__": {"run": RUN, "format": FORMAT, "history": "{}", "plan": json.dumps(PLAN), **metadata},
+        "__metadata__": {
+            "run": RUN,
+            "format": FORMAT,
+            "history": "{}",
+            "plan": json.dumps(PLAN),
+            "kept": "",
+            "checksum": "0",
+            **metadata,
+        },
         "control": {"dtype": kind, "shape": shape, "data_offsets": [0, 24]},
         "sent": {"dtype": "U8", "shape": [len(SENT)], "data_offsets": [24, 24 + len(SENT)]},
     }
