@@ -144,7 +144,7 @@ def test_what_is_known_is_not_sent(scale: Scale, size: int) -> None:
     sparse = top_k(steps * STEP / (7 if isinstance(scale, Units) else 1), 0.1).to(torch.float32) + 0.0
     vector = sparse.bfloat16().float() if scale is BFLOAT16 else sparse
     alone, itself = len(encode(vector, scale)), len(encode(vector, scale, entries_of(vector)))
-    assert itself < 0.25 * alone
+    assert itself < 0.3 * alone
 
 
 @pytest.mark.parametrize("zeros", [1, 100, 20_000])
@@ -265,9 +265,8 @@ def test_the_decoder_says_what_is_wrong(body: str, reason: str) -> None:
         ("82 2c", "no step"),
         ("80 2c 00", "zeros at the end"),
         ("80 ff ff ff ff ff ff ff", "bytes too many|too long|would have written"),
-        ("83 00 00 00 00 00 00 00 00 03 2c", "a unit that is none"),
-        ("83 00 00 00 00 00 00 f0 7f 03 2c", "a unit that is none"),
-        ("83 00 00 00 00 00 00 f0 3f 02 2c", "a unit that is none"),
+        ("83 00 00 00 00 00 00 00 00 2c", "a unit that is none"),
+        ("83 00 00 00 00 00 00 f0 7f 2c", "a unit that is none"),
         ("84 40 00 00 00", "unknown form of sections"),
         ("84 00 06 00 00", "unknown form of sections"),
         ("84 00 08 00 00", "unknown form of sections"),

@@ -45,6 +45,15 @@ def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str, precision: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["float32", "grid"])
+def test_on_real_data_five_thousand_short_rounds_leave_a_millionth(precision: str) -> None:
+    settings = ["rounds=5000", "schedule.period=4", "evaluate_every_rounds=5000", "codec.encode_in_simulation=false"]
+    experiment = load_experiment("digits", [*settings, f"codec.precision={precision}"])
+    simulation = Simulation(experiment, experiment.load(DataFolder.choose(None), CPU), CPU)
+    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "grid"])
 def test_five_thousand_deployed_rounds_leave_the_sum_at_zero(precision: str) -> None:
     task = ["task.name=tests.harness.quadratics:Quadratics", "algorithm.learning_rate=0.008", "algorithm.density=0.5"]
     document = "name: short\nrounds: 5000\nclients: 3\ntask:\n  name: digits\nalgorithm:\n  name: sparse_proxskip\n"

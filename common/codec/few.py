@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from common.codec.bytestream import Reader, Section
 from common.codec.places import places_of
 from common.codec.range_coder import MOST_RAW_BITS, Coder, Context, RangeReader, RangeWriter, new_context
-from common.codec.scales import Scale, Values
+from common.codec.scales import Numbers, Scale, Units, Values
 from common.errors import DecodeError
 from common.vectors.entries import Entries, Places
 
@@ -27,24 +27,35 @@ LONGEST = 34  # bits of a number
 def encode_few(values: Values, given: Entries, scale: Scale) -> list[Section] | None:
     """Write the entries of a vector; None where a value has no number."""
     places = places_of(values.view(np.uint32))
-    numbers = scale.exact(values.take(places))
+    entries = values.take(places)
+    numbers, beside = scale.exact(entries), scale.beside(entries)
     if numbers is None:
         return None
-    dense, writer = np.zeros(values.size, np.int64), RangeWriter()
-    dense[places] = numbers
-    _code(writer, dense.tolist(), _Known.of(given, scale))
+    writer, size = RangeWriter(), values.size
+    dense_beside = None if beside is None else _dense(places, beside, size)
+    _code(writer, _dense(places, numbers, size), dense_beside, _Known.of(given, scale))
     return [writer.end()]
 
 
 def decode_few(reader: Reader, given: Entries, scale: Scale, most: int) -> tuple[Places, Values]:
     """Read places and values, which may be so many at most."""
     data = RangeReader(bytes(reader.take(reader.left, "numbers")))
-    numbers = np.array(_code(data, [0] * given.size, _Known.of(given, scale)), np.int64)
+    numbers = [0] * given.size
+    beside = [0] * given.size if isinstance(scale, Units) else None
+    _code(data, numbers, beside, _Known.of(given, scale))
     data.end()
     places = np.flatnonzero(numbers).astype(np.int32)
     if places.size > most:
         raise DecodeError(f"{places.size} values where at most {most} were expected")
-    return places, scale.values(numbers[places])
+    told = None if beside is None else np.array(beside, np.int64).take(places)
+    return places, scale.values(np.array(numbers, np.int64).take(places), told)
+
+
+def _dense(places: Places, numbers: Numbers, size: int) -> list[int]:
+    dense = np.zeros(size, np.int64)
+    dense[places] = numbers
+    listed: list[int] = dense.tolist()
+    return listed
 
 
 @dataclass(frozen=True)
@@ -75,10 +86,11 @@ def magnitude_classes(values: NDArray[np.float32]) -> NDArray[np.int64]:
     return np.where(nonzero, 1 + np.minimum(below, CLASSES - 1), 0)
 
 
-def _code(coder: Coder, numbers: list[int], known: _Known) -> list[int]:
-    """Write the numbers, or read them; those that are zero are no entries."""
+def _code(coder: Coder, numbers: list[int], beside: list[int] | None, known: _Known) -> None:
+    """Write the numbers, or read them in their place; those that are zero are no entries."""
     is_entry = [new_context() for _ in range(CLASSES + 1)]
     by_group = [_NumberCoder(coder) for _ in range(-(-CLASSES // CLASSES_A_GROUP) + 1)]
+    coder_beside = _NumberCoder(coder)
     for place, (number, kind) in enumerate(zip(numbers, known.classes, strict=True)):
         if not coder.bit(is_entry[kind], int(number != 0)):
             continue
@@ -90,7 +102,8 @@ def _code(coder: Coder, numbers: list[int], known: _Known) -> list[int]:
         if number == 0:
             raise DecodeError("an entry that is zero")
         numbers[place] = number
-    return numbers
+        if beside is not None:
+            beside[place] = coder_beside.signed(beside[place], flip=False)
 
 
 class _NumberCoder:

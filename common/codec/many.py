@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from common.codec.bytestream import Reader, Section, deflate, inflate, varint
 from common.codec.places import WAYS, Way, places_in, read_places
 from common.codec.planes import is_worth_it
-from common.codec.scales import Numbers, Scale, Values
+from common.codec.scales import Numbers, Scale, Units, Values
 from common.errors import DecodeError
 from common.vectors.entries import Entries, Places
 
@@ -33,12 +33,15 @@ def encode_many(values: Values, given: Entries, scale: Scale) -> list[Section] |
     is_entry[known] = False
     come = places_in(is_entry)
     del is_entry
-    moved, new = scale.exact(values.take(known.take(stay))), scale.exact(values.take(come))
-    if moved is None or new is None:
+    entries = values.take(np.concatenate([known.take(stay), come]))
+    numbers, beside = scale.exact(entries), scale.beside(entries)
+    if numbers is None:
         return None
-    planes = _planes_of(np.concatenate([moved - scale.near(given.values.take(stay)), new]))
+    numbers[: stay.size] -= scale.near(given.values.take(stay))
+    planes = _planes_of(numbers)
     ranks = come - np.searchsorted(known, come).astype(np.int32)
-    return _sections([_Set.of(stay, known.size), _Set.of(ranks, given.size - known.size)], planes)
+    sets = [_Set.of(stay, known.size), _Set.of(ranks, given.size - known.size)]
+    return _sections(sets, planes, [] if beside is None else [_zigzag(beside).astype(np.uint8)])
 
 
 def decode_many(reader: Reader, given: Entries, scale: Scale, most: int) -> tuple[Places, Values]:
@@ -56,23 +59,25 @@ def decode_many(reader: Reader, given: Entries, scale: Scale, most: int) -> tupl
         raise DecodeError(f"{total} values where at most {most} were expected")
     set_bytes = [one.section_bytes(reader) for one in sets]
     lengths = {place: reader.varint("the length of a plane") for place in range(plane_count) if coded >> place & 1}
+    beside_bytes = reader.varint("the length of a plane") if isinstance(scale, Units) else 0
     stay, ranks = (one.read(reader.take(length, "places")) for one, length in zip(sets, set_bytes, strict=True))
     numbers = _zigzag_back([_plane(reader, lengths.get(place), total) for place in range(plane_count)], total)
+    beside = _zigzag_back([_plane(reader, beside_bytes, total)], total) if isinstance(scale, Units) else None
     numbers[: stay.size] += scale.near(given.values.take(stay))
     if not numbers.all():
         raise DecodeError("an entry that is zero")
-    return _merged(known.take(stay), _at_ranks(ranks, known), scale.values(numbers))
+    return _merged(known.take(stay), _at_ranks(ranks, known), scale.values(numbers, beside))
 
 
 def _places(given: Entries) -> Places:
     return np.arange(given.size, dtype=np.int32) if given.places is None else given.places
 
 
-def _sections(sets: list[_Set], planes: list[Plane]) -> list[Section]:
+def _sections(sets: list[_Set], planes: list[Plane], beside: list[Plane]) -> list[Section]:
     """Return what is written of all, the forms of sections and their lengths first."""
     worth_it = [is_worth_it(plane) for plane in planes]
     sections: list[tuple[Section, bool]] = [(one.section, one.is_huffman_coded) for one in sets]
-    sections += zip(planes, worth_it, strict=True)
+    sections += [*zip(planes, worth_it, strict=True), *((plane, True) for plane in beside)]
     coded = deflate([section for section, to_code in sections if to_code])
     flags = sum(is_coded << place for place, is_coded in enumerate(worth_it))
     forms = [sum(one.form << _SET_BITS * place for place, one in enumerate(sets)), len(planes) | flags << _PLANES_BITS]
@@ -157,8 +162,8 @@ def _merged(stay: Places, come: Places, values: Values) -> tuple[Places, Values]
 
 
 def _planes_of(numbers: Numbers) -> list[Plane]:
-    """Return the bytes of numbers, the lowest of all first: twice a number, or for a negative one -1 less that."""
-    zigzag = (numbers << 1 ^ numbers >> 63).astype("<u8")
+    """Return the bytes of numbers, the lowest of all first."""
+    zigzag = _zigzag(numbers).astype("<u8")
     width = -(-int(zigzag.max(initial=0)).bit_length() // 8)
     columns = zigzag.view(np.uint8)
     return [columns[place::8] for place in range(width)]
@@ -171,6 +176,11 @@ def _plane(reader: Reader, length: int | None, count: int) -> Plane:
         if len(data) != count:
             raise DecodeError(f"a plane of {len(data)} bytes for {count} values")
     return np.frombuffer(data, np.uint8)
+
+
+def _zigzag(numbers: Numbers) -> Numbers:
+    """Return twice each number, or for a negative one -1 less that."""
+    return numbers << 1 ^ numbers >> 63
 
 
 def _zigzag_back(planes: list[Plane], count: int) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,7 +16,7 @@ from common.rounds.state import RoundPlan
 Values = NDArray[np.float32]
 Numbers = NDArray[np.int64]
 
-LARGEST_SPREAD = 255
+MOST_BESIDE = 127  # places in the order of float32
 _MOST_UNITS = 2**24
 _SIGN, _INFINITE = 0x80000000, 0x7F800000
 _LOWER_HALF = 16  # bits of a float32 that bfloat16 does not have
@@ -36,9 +36,13 @@ class Scale(ABC):
     def near(self, values: Values) -> Numbers:
         """Return the numbers of the nearest values that have one, or nearly so."""
 
+    def beside(self, values: Values) -> Numbers | None:
+        """Return how far values are beside what their numbers stand for; None where they are just that."""
+        return None
+
     @abstractmethod
-    def values(self, numbers: Numbers) -> Values:
-        """Return what numbers stand for; refuse those that stand for nothing."""
+    def values(self, numbers: Numbers, beside: Numbers | None = None) -> Values:
+        """Return what numbers stand for, or what is so far beside it; refuse those that stand for nothing."""
 
 
 class Float32(Scale):
@@ -56,7 +60,7 @@ class Float32(Scale):
         """Return the same."""
         return self.exact(values)
 
-    def values(self, numbers: Numbers) -> Values:
+    def values(self, numbers: Numbers, beside: Numbers | None = None) -> Values:
         """Refuse what is not finite."""
         negative = numbers < 0
         magnitudes = np.where(negative, -1 - numbers, numbers)
@@ -81,7 +85,7 @@ class BFloat16(Scale):
         rounded = (bits & ~_SIGN) + (1 << (_LOWER_HALF - 1)) >> _LOWER_HALF
         return np.where(bits >= _SIGN, -1 - rounded, rounded)
 
-    def values(self, numbers: Numbers) -> Values:
+    def values(self, numbers: Numbers, beside: Numbers | None = None) -> Values:
         """Refuse what is not finite."""
         negative = numbers < 0
         magnitudes = np.where(negative, -1 - numbers, numbers) << _LOWER_HALF
@@ -107,7 +111,7 @@ class Grid(Scale):
         steps = np.clip(values.astype(np.float64) / self.step, -LARGEST_ON_GRID, LARGEST_ON_GRID)
         return np.rint(steps).astype(np.int64)
 
-    def values(self, numbers: Numbers) -> Values:
+    def values(self, numbers: Numbers, beside: Numbers | None = None) -> Values:
         """Refuse what is beyond the end."""
         if (np.abs(numbers) > LARGEST_ON_GRID).any():
             raise DecodeError("values beyond the end of the grid")
@@ -119,38 +123,29 @@ class Units(Scale):
     """Whole multiples of a unit, as means of vectors on a grid are: the nearest float32 to one, or one beside it."""
 
     unit: float
-    spread: int = 3  # how many float32 there are to choose from around each multiple: an odd number
 
     code = 3
-    bits = 16
-
-    def fitting(self, values: Values) -> Units | None:
-        """Return the units in which all values have a number; None where there are none."""
-        far = int(np.abs(self._beside(values)).max(initial=0))
-        return replace(self, spread=max(3, 2 * far + 1)) if far <= LARGEST_SPREAD // 2 else None
+    bits = 12
 
     def exact(self, values: Values) -> Numbers | None:
-        """Return each multiple as often as there are float32 around it, and how far beside it the value is."""
-        beside = self._beside(values)
-        return self.near(values) + beside if (np.abs(beside) <= self.spread // 2).all() else None
+        """Return the nearest multiples, if none is zero and no value far beside."""
+        multiples = self.near(values)
+        fits = multiples.all() and (np.abs(self.beside(values)) <= MOST_BESIDE).all()
+        return multiples if fits else None
 
     def near(self, values: Values) -> Numbers:
-        """Return the number of the nearest multiple."""
-        return self.spread * self._multiples(values)
-
-    def values(self, numbers: Numbers) -> Values:
-        """Refuse what is beyond the end."""
-        multiples = (numbers + self.spread // 2) // self.spread
-        if (np.abs(multiples) > _MOST_UNITS).any():
-            raise DecodeError("values beyond the largest of units")
-        return FLOAT32.values(self._order(multiples) + numbers - self.spread * multiples)
-
-    def _multiples(self, values: Values) -> Numbers:
+        """Return the nearest multiples."""
         return np.rint(np.clip(values.astype(np.float64) / self.unit, -_MOST_UNITS, _MOST_UNITS)).astype(np.int64)
 
-    def _beside(self, values: Values) -> Numbers:
+    def beside(self, values: Values) -> Numbers:
         """Return how far values are beside the nearest multiple, in the order of float32."""
-        return FLOAT32.exact(values) - self._order(self._multiples(values))
+        return FLOAT32.exact(values) - self._order(self.near(values))
+
+    def values(self, numbers: Numbers, beside: Numbers | None = None) -> Values:
+        """Refuse what is beyond the end."""
+        if (np.abs(numbers) > _MOST_UNITS).any():
+            raise DecodeError("values beyond the largest of units")
+        return FLOAT32.values(self._order(numbers) + (0 if beside is None else beside))
 
     def _order(self, multiples: Numbers) -> Numbers:
         with np.errstate(over="ignore"):  # what is infinite is refused, or far beside

@@ -40,24 +40,24 @@ WHOLE NUMBERS
 
 Each entry is a whole number n that is not 0; all that are not named are 0. Of float32, n is the bits as an unsigned
 number, and for a negative one -1 - (the bits without the sign); of bfloat16 the same with its 16 bits. On a grid the
-value is n times the step, a power of two that the receiver knows, and |n| < 2^23. In units, s is how many float32
-there are to choose from around each multiple of the unit u. With m = floor((n + floor(s / 2)) / s), |m| <= 2^24, the
-value is the float32 whose number is n - s m more than that of the nearest to m u, which is a float64. near(x) is the
-number of the value nearest to x: halves go to the even one on a grid (at most 2^23 - 1 steps) and in units (s times the
-nearest multiple, at most 2^24), away from zero in bfloat16; x / step and x / u are float64.
+value is n times the step, a power of two that the receiver knows, and |n| < 2^23. In units the value is beside a
+multiple of a unit u: the float32 whose number is c more than that of the nearest to n u, which is a float64; |n| <=
+2^24 and |c| <= 127. near(x) is the number of the value nearest to x: halves go to the even one on a grid (at most 2^23
+- 1 steps) and in units (at most 2^24), away from zero in bfloat16; x / step and x / u are float64.
 
     form      1 byte
-    unit      9 bytes    u, a float64 above 0, and s, an odd byte; only of units
+    unit      8 bytes    u, a float64 above 0; only of units
     few or many, as below
 
-Few, where d is at most 32768: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
-value d, high bits first) of everything before. For each place in order there is a class, 0 where g is zero; else with e
-the binary exponent of g^2 (2^(e-1) <= g^2 < 2^e) and E the largest of these, 1 + min(E - e, 23). Decide whether there
-is an entry (context: the class). If so, in a group of contexts that is the class / 4, rounded up: where the class is 0,
-number(|n|), and the sign; else number(|n - near(g)| + 1), and unless that was 1 the sign of n - near(g). A sign is a
-decision (context: the group's own): 1 if negative, and where g is negative the other way round. number(x) of b bits:
-for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above if b > 1 (context:
-b), then the others as raw bits, 16 at a time and then the rest. There are at most 34 bits.
+Few, where d is at most 65536: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
+value d mod 65536, high bits first) of everything before. For each place in order there is a class, 0 where g is zero;
+else with e the binary exponent of g^2 (2^(e-1) <= g^2 < 2^e) and E the largest of these, 1 + min(E - e, 23). Decide
+whether there is an entry (context: the class). If so, in a group of contexts that is the class / 4, rounded up: where
+the class is 0, number(|n|), and the sign; else number(|n - near(g)| + 1), and unless that was 1 the sign of n -
+near(g). A sign is a decision (context: the group's own): 1 if negative, and where g is negative the other way round.
+number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above
+if b > 1 (context: b), then the others as raw bits, 16 at a time and then the rest. There are at most 34 bits. In units
+number(|c| + 1) and its sign follow in a group of their own.
 
 A context counts zeros and ones, from 2 and 2. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range
@@ -76,7 +76,8 @@ Many: two sets, of the entries of g that stay (numbered in order of their places
     counts    2 varints  how many places are written of each set
     lengths   varints    of the gaps of each set, and of each plane; each only where it is Huffman-coded
     sections             the two sets, then the planes: the lowest bytes of all numbers, then the next, and so on; a
-                         number x is written as 2 x, or as -1 - 2 x if it is negative
+                         number x is written as 2 x, or as -1 - 2 x if it is negative; in units the c of all entries
+                         follow in the same way as one more plane, which is always Huffman-coded
     checksum  4 bytes    CRC-32 of everything before
 
 [0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 5d 56 | 4c bd by itself; given [0, 0, -3.0, 0, 0, 0] it is
@@ -109,9 +110,9 @@ _NUMBERS = 0x80
 _SCALE = 3
 _MANY = 4
 _GIVEN = 8
-_UNIT = struct.Struct("<dB")
+_UNIT = struct.Struct("<d")
 
-LARGEST_FEW = 1 << 15  # decisions of a range coder, about, that are worth the time: some 30 ms
+LARGEST_FEW = 1 << 16  # decisions of a range coder, about, that are worth the time: some 60 ms
 _CHECKED_BYTES = 1 << 18  # at a time
 
 
@@ -145,16 +146,16 @@ def encode_in_parts(vector: Tensor, scale: Scale, given: Entries | None = None) 
         raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
     values: Values = np.ascontiguousarray(vector.numpy(force=True))
     count = int(np.count_nonzero(values.view(np.uint32)))  # -0.0 is an entry
-    if isinstance(scale, Units):
-        scale = scale.fitting(values) or FLOAT32
     form = _form_of(values.size, count, scale, given)
     if form is None:
         return _checked(encode_plain(values, count, width=2 if scale is BFLOAT16 else 4), _Checksum(0, values.size))
     encode_numbers = encode_many if form & _MANY else encode_few
     sections = encode_numbers(values, given or _zeros(values.size), scale)
+    if sections is None and isinstance(scale, Units):
+        return encode_in_parts(vector, FLOAT32, given)
     if sections is None:
         raise ValueError(f"values that are not rounded to {scale}")
-    unit = _UNIT.pack(scale.unit, scale.spread) if isinstance(scale, Units) else b""
+    unit = _UNIT.pack(scale.unit) if isinstance(scale, Units) else b""
     return _checked([bytes([form]) + unit, *sections], _Checksum(form, values.size))
 
 
@@ -215,10 +216,10 @@ def _scale(code: int, reader: Reader, known: Known) -> Scale:
             raise DecodeError("values on a grid, of which no step is known here")
         return Grid(known.step)
     if code == Units.code:
-        unit, spread = _UNIT.unpack(reader.take(_UNIT.size, "a unit"))
-        if not (math.isfinite(unit) and unit > 0 and spread % 2):
+        (unit,) = _UNIT.unpack(reader.take(_UNIT.size, "a unit"))
+        if not (math.isfinite(unit) and unit > 0):
             raise DecodeError("a unit that is none")
-        return Units(unit, spread)
+        return Units(unit)
     return BFLOAT16 if code == BFLOAT16.code else FLOAT32
 
 

@@ -105,14 +105,19 @@ def _whole_numbers(data: bytes, given: Sequence[float], step: float) -> list[flo
     body, checksum = (data[:-4], data[-4:]) if is_many else (data[:-2], data[-2:])
     assert int.from_bytes(checksum, "little") == (zlib.crc32(body) if is_many else binascii.crc_hqx(body, len(given)))
     known = given if form & 8 else [0.0] * len(given)
-    rest, unit, spread = body[1:], 1.0, 1
-    if form & 3 == 3:
-        (unit, spread), rest = struct.unpack("<dB", rest[:9]), rest[9:]
-    nears: list[Near] = [_order, _near_bfloat16, partial(_near_step, step), partial(_near_unit, unit, spread)]
-    meanings: list[Callable[[int], float]] = [_of_order, _of_bfloat16, step.__mul__, partial(_of_units, unit, spread)]
+    rest, unit, in_units = body[1:], 1.0, form & 3 == 3
+    if in_units:
+        (unit,), rest = struct.unpack("<d", rest[:8]), rest[8:]
+    nears: list[Near] = [_order, _near_bfloat16, partial(_near_step, step), partial(_near_unit, unit)]
+    meanings: list[Callable[[int, int], float]] = [
+        lambda number, _: _of_order(number),
+        lambda number, _: _of_bfloat16(number),
+        lambda number, _: number * step,
+        partial(_of_units, unit),
+    ]
     near, value = nears[form & 3], meanings[form & 3]
-    numbers = _many(rest, known, near) if is_many else _few(rest, known, near)
-    return [value(number) if number else 0.0 for number in numbers]
+    numbers = _many(rest, known, near, in_units) if is_many else _few(rest, known, near, in_units)
+    return [value(number, beside) if number else 0.0 for number, beside in numbers]
 
 
 def _bits_of(value: float) -> int:
@@ -142,14 +147,13 @@ def _near_step(step: float, value: float) -> int:
     return max(-(2**23) + 1, min(2**23 - 1, round(Fraction(value) / Fraction(step))))
 
 
-def _near_unit(unit: float, spread: int, value: float) -> int:
-    return spread * round(max(-(2.0**24), min(2.0**24, value / unit)))
+def _near_unit(unit: float, value: float) -> int:
+    return round(max(-(2.0**24), min(2.0**24, value / unit)))
 
 
-def _of_units(unit: float, spread: int, number: int) -> float:
-    multiple = (number + spread // 2) // spread
-    nearest = struct.unpack("<f", struct.pack("<f", multiple * unit))[0]
-    return _of_order(_order(nearest) + number - spread * multiple)
+def _of_units(unit: float, number: int, beside: int) -> float:
+    nearest = struct.unpack("<f", struct.pack("<f", number * unit))[0]
+    return _of_order(_order(nearest) + beside)
 
 
 class _RangeDecoder:
@@ -205,6 +209,10 @@ class _NumberDecoder:
             value, left = value * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
         return value
 
+    def signed(self, group: int, flipped: bool) -> int:
+        magnitude = self.number(group) - 1
+        return self.sign(group, flipped) * magnitude if magnitude else 0
+
     def sign(self, group: int, flipped: bool) -> int:
         return -1 if self.decide(group, "sign") != flipped else 1
 
@@ -213,22 +221,23 @@ class _NumberDecoder:
         if not kind:
             magnitude = self.number(group)
             return self.sign(group, flipped=False) * magnitude
-        magnitude = self.number(group) - 1
-        return near(value) + (self.sign(group, flipped=value < 0) * magnitude if magnitude else 0)
+        return near(value) + self.signed(group, flipped=value < 0)
 
 
-def _few(data: bytes, given: Sequence[float], near: Near) -> list[int]:
+def _few(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
     decoder = _NumberDecoder(data)
     exponents = [math.frexp(value * value)[1] if value else None for value in given]
     largest = max((one for one in exponents if one is not None), default=0)
     kinds = [0 if one is None else 1 + min(largest - one, 23) for one in exponents]
-    return [
-        decoder.entry(kind, value, near) if decoder.decide("entry", kind) else 0
-        for kind, value in zip(kinds, given, strict=True)
-    ]
+    numbers = []
+    for kind, value in zip(kinds, given, strict=True):
+        is_entry = decoder.decide("entry", kind)
+        number = decoder.entry(kind, value, near) if is_entry else 0
+        numbers.append((number, decoder.signed(-1, flipped=False) if is_entry and in_units else 0))
+    return numbers
 
 
-def _many(data: bytes, given: Sequence[float], near: Near) -> list[int]:
+def _many(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
     forms, planes, data = data[0], data[1], data[2:]
     known = [place for place, value in enumerate(given) if _bits_of(value)]
     others = sorted(set(range(len(given))) - set(known))
@@ -237,7 +246,11 @@ def _many(data: bytes, given: Sequence[float], near: Near) -> list[int]:
     sets = [(forms & 7, count_stay, known), (forms >> 3, count_come, others)]
     lengths: dict[object, int] = {}
     coded = [place for place, (form, _, _) in enumerate(sets) if form & 3 == 3]
-    for name in [*coded, *(f"plane {plane}" for plane in range(planes & 7) if planes >> 3 + plane & 1)]:
+    for name in [
+        *coded,
+        *(f"plane {plane}" for plane in range(planes & 7) if planes >> 3 + plane & 1),
+        *["beside"] * in_units,
+    ]:
         lengths[name], data = _varint(data)
     chosen: list[int] = []
     for place, (form, count, places) in enumerate(sets):
@@ -250,11 +263,16 @@ def _many(data: bytes, given: Sequence[float], near: Near) -> list[int]:
         data = data[len(section) :]
         whole = zlib.decompress(section, -15) if length is not None else section
         zigzag = [number + (byte << 8 * plane) for number, byte in zip(zigzag, whole, strict=True)]
-    numbers = [0] * len(given)
-    for place, written_as in zip(chosen, zigzag, strict=True):
-        moved = written_as // 2 if written_as % 2 == 0 else -(written_as + 1) // 2
-        numbers[place] = moved + (near(given[place]) if _bits_of(given[place]) else 0)
+    beside = zlib.decompress(data[: lengths["beside"]], -15) if in_units else bytes(len(chosen))
+    numbers = [(0, 0)] * len(given)
+    for place, written_as, c in zip(chosen, zigzag, beside, strict=True):
+        before = near(given[place]) if _bits_of(given[place]) else 0
+        numbers[place] = before + _unfolded(written_as), _unfolded(c)
     return numbers
+
+
+def _unfolded(number: int) -> int:
+    return number // 2 if number % 2 == 0 else -(number + 1) // 2
 
 
 def _set(data: bytes, way: int, size: int, count: int, length: int) -> tuple[set[int], bytes]:
