@@ -8,6 +8,7 @@ from pathlib import Path
 
 from common.errors import DivergedError
 from common.experiment.experiment import Experiment
+from common.rounds.records import BITS_A_VALUE
 from common.rounds.state import Precision
 from server.research.batch import CPU, problem_of
 from server.research.study import Sample, StudyRun
@@ -53,5 +54,6 @@ def _samples(simulation: Simulation, experiment: Experiment) -> Iterator[Sample]
             sent_bytes += since * upload_bytes
             since, seen = 0, seen + 1
             counted = {"round": float(record.round), "bits": record.paper_bits_up, "bytes": sent_bytes}
+            counted["bits_a_value"] = 8 * BITS_A_VALUE * sent_bytes / record.paper_bits_up
             relative = {} if record.control_sum_norm is None else {"control_relative": record.control_sum_norm}
             yield counted | record.metrics | simulation.norms() | relative
