@@ -1,7 +1,7 @@
 """Few whole numbers, given the vector that both sides have: each place and each number by a range coder that learns.
 
 Whether an entry of the given vector stays, and how far it moves, depends on its magnitude: so there is a context for
-each half octave of it, and one for entries that were zero. The layout is in vector.py.
+each octave of it, and one for entries that were zero. The layout is in vector.py.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from common.codec.scales import Numbers, Scale, Units, Values
 from common.errors import DecodeError
 from common.vectors.entries import Entries, Places
 
-CLASSES = 24  # half octaves of magnitude that are told apart, from the largest down
-CLASSES_A_GROUP = 4  # whose numbers share their contexts
+CLASSES = 8  # octaves of magnitude that are told apart, from the largest down
+CLASSES_A_GROUP = 2  # whose numbers share their contexts
 LONGEST = 34  # bits of a number
 
 
@@ -79,8 +79,8 @@ class _Known:
 
 
 def magnitude_classes(values: NDArray[np.float32]) -> NDArray[np.int64]:
-    """Return how many half octaves each is below the largest, from 1; 0 for zeros."""
-    _, exponents = np.frexp(np.square(values, dtype=np.float64))
+    """Return how many octaves each is below the largest, from 1; 0 for zeros."""
+    _, exponents = np.frexp(values)
     nonzero = values != 0
     below = exponents.max(where=nonzero, initial=-(2**10)) - exponents
     return np.where(nonzero, 1 + np.minimum(below, CLASSES - 1), 0)

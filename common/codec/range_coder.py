@@ -12,7 +12,7 @@ from common.errors import DecodeError
 
 _MASK = 0xFFFFFFFF
 _LEAST_RANGE = 1 << 24
-_FIRST_COUNT, _COUNT_STEP, _MOST_COUNTS = 2, 5, 1275  # so the first decisions count most, and old ones fade
+_FIRST_COUNT, _COUNT_STEP, _MOST_COUNTS = 1, 5, 1275  # so the first decisions count most, and old ones fade
 MOST_RAW_BITS = 16
 
 Context = list[int]  # how often a decision was 0, how often it was 1

@@ -51,15 +51,15 @@ multiple of a unit u: the float32 whose number is c more than that of the neares
 
 Few, where d is at most 65536: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
 value d mod 65536, high bits first) of everything before. For each place in order there is a class, 0 where g is zero;
-else with e the binary exponent of g^2 (2^(e-1) <= g^2 < 2^e) and E the largest of these, 1 + min(E - e, 23). Decide
-whether there is an entry (context: the class). If so, in a group of contexts that is the class / 4, rounded up: where
+else with e the binary exponent of g (2^(e-1) <= |g| < 2^e) and E the largest of these, 1 + min(E - e, 7). Decide
+whether there is an entry (context: the class). If so, in a group of contexts that is the class / 2, rounded up: where
 the class is 0, number(|n|), and the sign; else number(|n - near(g)| + 1), and unless that was 1 the sign of n -
 near(g). A sign is a decision (context: the group's own): 1 if negative, and where g is negative the other way round.
 number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above
 if b > 1 (context: b), then the others as raw bits, 16 at a time and then the rest. There are at most 34 bits. In units
 number(|c| + 1) and its sign follow in a group of their own.
 
-A context counts zeros and ones, from 2 and 2. A decision adds 5 to its count, and where the two are then more than 1275
+A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range
 zeros / (zeros + ones)): for a 0 range becomes bound, for a 1 low grows and range shrinks by bound. k raw bits x: range
 becomes floor(range / 2^k), low grows by x range. After each, while range < 2^24, the top byte of low is written (what
@@ -80,8 +80,8 @@ Many: two sets, of the entries of g that stay (numbered in order of their places
                          follow in the same way as one more plane, which is always Huffman-coded
     checksum  4 bytes    CRC-32 of everything before
 
-[0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 5d 56 | 4c bd by itself; given [0, 0, -3.0, 0, 0, 0] it is
-8a | 4e | 9f 3d.
+[0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 69 b7 | 12 99 by itself; given [0, 0, -3.0, 0, 0, 0] it is
+8a | 56 | a6 ae.
 """
 
 from __future__ import annotations

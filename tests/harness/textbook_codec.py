@@ -193,7 +193,7 @@ class _NumberDecoder:
 
     def __init__(self, data: bytes) -> None:
         self.decoder = _RangeDecoder(data)
-        self.contexts: defaultdict[tuple[object, ...], list[int]] = defaultdict(lambda: [2, 2])
+        self.contexts: defaultdict[tuple[object, ...], list[int]] = defaultdict(lambda: [1, 1])
 
     def decide(self, *context: object) -> bool:
         return bool(self.decoder.decide(self.contexts[context]))
@@ -217,7 +217,7 @@ class _NumberDecoder:
         return -1 if self.decide(group, "sign") != flipped else 1
 
     def entry(self, kind: int, value: float, near: Near) -> int:
-        group = math.ceil(kind / 4)
+        group = math.ceil(kind / 2)
         if not kind:
             magnitude = self.number(group)
             return self.sign(group, flipped=False) * magnitude
@@ -226,9 +226,9 @@ class _NumberDecoder:
 
 def _few(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
     decoder = _NumberDecoder(data)
-    exponents = [math.frexp(value * value)[1] if value else None for value in given]
+    exponents = [math.frexp(value)[1] if value else None for value in given]
     largest = max((one for one in exponents if one is not None), default=0)
-    kinds = [0 if one is None else 1 + min(largest - one, 23) for one in exponents]
+    kinds = [0 if one is None else 1 + min(largest - one, 7) for one in exponents]
     numbers = []
     for kind, value in zip(kinds, given, strict=True):
         is_entry = decoder.decide("entry", kind)
