@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
+from common.rounds import rounding
 from common.rounds.rounding import LARGEST_ON_GRID, grid_step, rounded
 from common.rounds.state import Precision, RoundPlan
 
@@ -106,6 +107,14 @@ def test_a_client_in_a_batch_draws_as_it_does_alone(precision: Precision) -> Non
     alone = [rounded(plan(7, precision, client), vector) for client in clients]
     assert torch.equal(batch, torch.stack(alone))
     assert not alone[0].equal(alone[1])
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
+def test_a_long_vector_is_rounded_as_if_at_once(precision: Precision, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = torch.randn(2, 1000)
+    expected = rounded(plan(7, precision, (1, 2)), rows)
+    monkeypatch.setattr(rounding, "PART", 300)
+    assert rounded(plan(7, precision, (1, 2)), rows).equal(expected)
 
 
 def test_small_steps_are_not_lost() -> None:

@@ -21,6 +21,7 @@ from common.vectors.sparsity import kept_count, top_k
 LARGEST_ON_GRID = 2**23 - 1  # steps: what is beyond is clipped; float32 has them all, and half of them too
 MOST_OCTAVES = 12  # below the largest value: a dense model has a smallest that says nothing
 SMALLEST_EXPONENT, LARGEST_EXPONENT = -126, 100  # of a step
+PART = 1 << 20  # entries at a time: what it takes to round all at once would be several models
 _LOWER_HALF = 0xFFFF  # of a float32: what bfloat16 does not have
 _GRID_DRAWS = 1 << 24
 
@@ -36,39 +37,40 @@ def grid_step(model: Tensor, density: float, grid_bits: int) -> float | None:
 
 
 def rounded(plan: RoundPlan, vector: Tensor) -> Tensor:
-    """Return the vector in the plan's precision, in its own type."""
-    match plan.precision:
-        case "float32":
-            return vector
-        case "bfloat16":
-            return _as_bfloat16(plan, vector)
-        case "grid":
-            return _on_grid(plan, vector)
+    """Return the vector in the plan's precision, in its own type; a long one is made part by part."""
+    if plan.precision == "float32":
+        return vector
+    round_part = _as_bfloat16 if plan.precision == "bfloat16" else _on_grid
+    result = torch.empty_like(vector)
+    for start in range(0, vector.shape[-1], PART):
+        here = slice(start, start + PART)
+        result[..., here] = round_part(plan, vector[..., here], start)
+    return result
 
 
-def _as_bfloat16(plan: RoundPlan, vector: Tensor) -> Tensor:
-    bits = vector.float().contiguous().view(torch.int32)
+def _as_bfloat16(plan: RoundPlan, part: Tensor, start: int) -> Tensor:
+    bits = part.float().contiguous().view(torch.int32)
     lower = bits & _LOWER_HALF
-    up = lower > _draws(plan, vector) & _LOWER_HALF
-    return (bits - lower + up.int() * (_LOWER_HALF + 1)).view(torch.float32).to(vector.dtype)
+    up = lower > _draws(plan, part, start) & _LOWER_HALF
+    return (bits - lower + up.int() * (_LOWER_HALF + 1)).view(torch.float32)
 
 
-def _on_grid(plan: RoundPlan, vector: Tensor) -> Tensor:
-    steps = vector / plan.step
+def _on_grid(plan: RoundPlan, part: Tensor, start: int) -> Tensor:
+    steps = part / plan.step
     below = steps.floor()
-    up = (steps - below) * _GRID_DRAWS > _draws(plan, vector) & _GRID_DRAWS - 1
+    up = (steps - below) * _GRID_DRAWS > _draws(plan, part, start) & _GRID_DRAWS - 1
     # + 0.0: there is no negative zero on a grid.
     return below.add_(up).clamp_(-LARGEST_ON_GRID, LARGEST_ON_GRID).mul_(plan.step).add_(0.0)
 
 
-def _draws(plan: RoundPlan, vector: Tensor) -> Tensor:
+def _draws(plan: RoundPlan, part: Tensor, start: int) -> Tensor:
     """Return a number of 31 bits for every place: a hash of client, round and place (by steps of MurmurHash3)."""
-    mixed = torch.arange(vector.shape[-1], dtype=torch.int32, device=vector.device)
+    mixed = torch.arange(start, start + part.shape[-1], dtype=torch.int32, device=part.device)
     if isinstance(plan.client, int):
         mixed = mixed + _key(plan.client, plan.round)
     else:
         keys = [_key(client, plan.round) for client in plan.client]
-        mixed = mixed + torch.tensor(keys, dtype=torch.int32, device=vector.device).unsqueeze(-1)
+        mixed = mixed + torch.tensor(keys, dtype=torch.int32, device=part.device).unsqueeze(-1)
     mixed.mul_(-1640531535)
     mixed = (mixed ^ (mixed >> 15)).mul_(-2048144789)
     mixed = (mixed ^ (mixed >> 13)).mul_(-1028477387)
