@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station, StepHeard
-from common.errors import MessageError, PublicError, UserError
+from common.errors import MessageError, NotKeptError, PublicError, UserError
 from common.experiment.experiment import Experiment
 from common.learning.own_code import is_out_of_memory
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
@@ -77,7 +77,7 @@ def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
 
 
 def _train(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_report(participant.train(unpack_order(content, participant.like)))
+    return pack_report(participant.train(unpack_order(content, participant.like, participant.kept)))
 
 
 def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
@@ -187,7 +187,7 @@ def _code(error: BaseException) -> int:
     match error:
         case ForgottenError():
             return CLIENT_FORGOT
-        case NoRoomError():
+        case NoRoomError() | NotKeptError():
             return CLIENT_CANNOT_NOW
         case _:
             return CLIENT_FAILED

@@ -175,4 +175,5 @@ def server_round(
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
     rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
-    return algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation), rest
+    state = algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation)
+    return replace(state, unit=plan.step / uploads.clients), rest

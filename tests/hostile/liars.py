@@ -38,7 +38,7 @@ def liar(lie: Lie) -> type[Participant]:
                 control_change=None if received.control_change is None else received.control_change.dense(),
                 buffers=None if received.buffers is None else received.buffers.dense(),
             )
-            lied = encode_upload(lie(honest, order), "float32")
+            lied = encode_upload(lie(honest, order))
             # It remembers what it sent, as one that does not would be found out by its history.
             self._memory = replace(self._memory, pending=replace(pending, sent=lied))
             return replace(report, upload=lied)
