@@ -171,7 +171,7 @@ def _reason(error: BaseException, say: Say) -> str:
     if isinstance(error, MessageError):  # of what the server itself has said
         return str(error)
     if isinstance(error, UserError):
-        if error.__cause__ is not None:  # in a user's own code, of which the line says where, and this how it got there
+        if error.is_of_own_code and error.__cause__ is not None:
             _tell_traceback("".join(traceback.format_exception(error.__cause__)))
         if error.public != str(error):
             say(str(error))

@@ -8,6 +8,7 @@ class UserError(Exception):
     """
 
     public = "it cannot do that; its own log says why"
+    is_of_own_code = False  # the user's: then the line says where, and the traceback of its cause how it got there
 
     def __init__(self, text: str, public: str = "") -> None:
         super().__init__(text)

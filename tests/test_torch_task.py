@@ -373,3 +373,130 @@ def test_a_mistake_in_a_users_code_is_one_line_of_which_the_server_hears_no_file
 
 def test_a_trained_part_without_buffers_has_none() -> None:
     assert TrainedPart(nn.Linear(2, 1), CPU).read_buffers() is None
+
+
+class MaximalNorm(nn.Linear):
+    """Moves on to another tensor for its weight, as some networks of the literature do."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.weight.data = torch.renorm(self.weight.data, 2, 0, 0.5)
+        return super().forward(inputs)
+
+
+class MovingMean(nn.Linear):
+    """Moves on to another tensor for its buffer."""
+
+    mean: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("mean", torch.zeros(inputs))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * inputs.mean(0)
+        return super().forward(inputs - self.mean)
+
+
+class Forgetful(nn.Linear):
+    """Forgets its gradients."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        self.zero_grad()
+        return super().forward(inputs)
+
+
+class Shared(nn.Sequential):
+    """Has one module, and so its statistics, at two places."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        norm = nn.BatchNorm1d(inputs, momentum=None)  # whose momentum depends on how many steps there were
+        super().__init__(norm, nn.Linear(inputs, inputs), norm, nn.Linear(inputs, outputs))
+
+
+ODD = (MaximalNorm, MovingMean, Forgetful, Shared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Odd(Points):
+    """A module that does what few do."""
+
+    batch_size: int = 64
+    kind: int = 0
+
+    def module(self) -> nn.Module:
+        return ODD[self.kind](4, 3)
+
+    def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+        return TensorDataset(*points(64))
+
+
+@pytest.mark.parametrize("kind", range(len(ODD)))
+def test_a_module_that_moves_on_to_other_tensors_is_trained_as_by_torch_alone(kind: int) -> None:
+    task = Odd(kind=kind)
+    problem = problem_of(task)
+    state, steps = problem.initial_state(), 5
+    weights = state.model.clone()
+    with problem.objective([0]).round(1, state.buffers) as gradient:
+        for _ in range(steps):
+            weights = weights - 0.1 * gradient(weights)
+        ours = problem.tensors(ServerState(model=weights, buffers=gradient.buffers()))
+    alone = initialized(task.module, 0)
+    inputs, labels = points(64)
+    for _ in range(steps):
+        before = [parameter.detach().clone() for parameter in alone.parameters()]
+        alone.zero_grad()
+        nn.functional.cross_entropy(alone(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        for parameter, one in zip(alone.parameters(), before, strict=True):
+            assert parameter.grad is not None
+            parameter.data = one - 0.1 * parameter.grad  # from where it was: what `forward` does to it does not last
+    expected = {name: one for name, one in alone.state_dict().items() if "num_batches" not in name}
+    assert expected.keys() <= ours.keys()
+    for name, tensor in expected.items():
+        assert torch.allclose(ours[name], tensor, atol=1e-6), name
+
+
+@pytest.mark.parametrize("kind", range(len(ODD)))
+def test_a_round_finds_an_odd_module_as_the_last_one_did(kind: int) -> None:
+    problem = problem_of(Odd(kind=kind))
+    state = problem.initial_state()
+    assert same(gradients_of(problem, state), gradients_of(problem, state))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoencoder(Points):
+    """Batches of one tensor."""
+
+    def module(self) -> nn.Module:
+        return nn.Linear(4, 4)
+
+    def loss(self, outputs: Outputs, batch: Batch) -> Tensor:
+        assert outputs.shape == batch.shape
+        return nn.functional.mse_loss(outputs, batch)
+
+    def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
+        return {"test_accuracy": -(outputs - batch).square().mean(1).sum()}
+
+    def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+        return cast("Dataset[Any]", list(points(20)[0]))
+
+
+def test_a_batch_may_be_one_tensor() -> None:
+    problem = problem_of(Autoencoder())
+    assert len(gradients_of(problem, problem.initial_state(), steps=2)) == 2
+    (measured,) = problem.measure(problem.initial_state())
+    assert measured.examples == 20
+
+
+def test_examples_are_counted_by_their_labels() -> None:
+    task = Points()
+    assert task.examples_in({"step": torch.tensor(3), "inputs": torch.zeros(20, 8), "labels": torch.zeros(8)}) == 8
+    assert task.examples_in((torch.zeros(20, 8), torch.zeros(8))) == 8
+    assert task.examples_in({"inputs": torch.zeros(5, 2)}) == 5
+
+
+@pytest.mark.parametrize("names", [(), ("train_loss",)])
+def test_metrics_have_names_that_are_free(names: tuple[str, ...]) -> None:
+    kind = type("Named", (Points,), {"metric_names": names})
+    with pytest.raises(ValueError, match="metric_names"):
+        kind()

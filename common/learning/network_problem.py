@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from common.learning.batches import Batch, Batches, examples_in
+from common.learning.batches import Batch, Batches
 from common.learning.loader import batches_of
 from common.learning.network_task import NetworkTask
-from common.learning.objectives.network import NetworkObjective, outputs_of
+from common.learning.objectives.network import NetworkObjective, examples_of, outputs_of
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.task import Measured, OwnDataProblem, Problem
 from common.learning.trained_part import TrainedPart
@@ -58,7 +58,7 @@ class NetworkProblem(Problem):
             for batch in batches.all():
                 for name, total in self._metrics(batch).items():
                     sums[name] = sums.get(name, 0.0) + total
-                count += examples_in(batch)
+                count += examples_of(self._task, batch)
         return Measured(count, {name: float(total) / count for name, total in sums.items()})
 
     def _metrics(self, batch: Batch) -> dict[str, Tensor]:

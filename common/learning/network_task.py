@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from common.learning.batches import Batch
+from common.learning.batches import Batch, examples_in
 from common.learning.task import Task
 from common.learning.trained_part import Sparse
 from common.ranges import Range
@@ -38,6 +38,8 @@ class NetworkTask(Task):
     def __post_init__(self) -> None:
         if self.micro_batch and self.batch_size % self.micro_batch:
             raise ValueError(f"micro_batch = {self.micro_batch} does not divide batch_size = {self.batch_size}")
+        if not self.metric_names or "train_loss" in self.metric_names:
+            raise ValueError("metric_names: name at least one, and none train_loss, which is measured anyway")
 
     @property
     def at_once(self) -> int:
@@ -53,7 +55,9 @@ class NetworkTask(Task):
         return batch
 
     def forward(self, module: nn.Module, batch: Batch) -> Outputs:
-        """Give a batch to the module: the first of a tuple, or all of a dict but the labels."""
+        """Give a batch to the module: the first of a tuple, all of a dict but the labels, or a tensor as it is."""
+        if isinstance(batch, Tensor):
+            return module(batch)
         if isinstance(batch, Mapping):
             outputs = module(**{name: value for name, value in batch.items() if name != "labels"})
             return getattr(outputs, "logits", outputs)
@@ -61,6 +65,8 @@ class NetworkTask(Task):
 
     def labels(self, batch: Batch) -> Tensor:
         """Return the right answers in a batch: the last of a tuple, or what a dict calls labels."""
+        if isinstance(batch, Tensor):
+            raise TypeError("a batch that is one tensor has no labels: override loss and metrics")
         return cast(Tensor, batch["labels"] if isinstance(batch, Mapping) else batch[-1])
 
     def loss(self, outputs: Outputs, batch: Batch) -> Tensor:
@@ -72,6 +78,13 @@ class NetworkTask(Task):
         labels = self.labels(batch)
         right = (outputs.argmax(1) == labels).reshape(len(labels), -1)
         return {self.metric_names[0]: right.mean(1, dtype=torch.float32).sum()}
+
+    def examples_in(self, batch: Batch) -> int:
+        """Return how many examples a batch has: as many as labels; without these, the length of its first tensor."""
+        try:
+            return len(self.labels(batch))
+        except (KeyError, TypeError):
+            return examples_in(batch)
 
     def collate(self, examples: list[Any]) -> Batch:
         """Make a batch of examples."""

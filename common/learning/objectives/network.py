@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.learning.batches import Batch, Batches, examples_in
+from common.learning.batches import Batch, Batches
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.trained_part import TrainedPart
@@ -49,8 +49,9 @@ class NetworkObjective(Objective):
             self.network.module.eval()
             chosen = torch_stream(self._seed, "loss samples", self._client, device=self.device)
             for batch in self.batches.some(self.task.loss_samples, chosen):
-                total += self.batch_loss(batch, None) * examples_in(batch)
-                count += examples_in(batch)
+                examples = examples_of(self.task, batch)
+                total += self.batch_loss(batch, None) * examples
+                count += examples
         return total / count + self.task.weight_decay / 2 * weights.square().sum()
 
     def batch_loss(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
@@ -78,11 +79,12 @@ class _BatchGradient(Gradient):
         """Return the gradient on the next batches, with the network's buffers as they are."""
         task, steps = self._objective.task, self._objective.batches.per_step
         self._network.load(weights)
-        gradient = self._network.gradient.zero_()
+        self._network.gradient.zero_()
         for _ in range(steps):
             loss = self._objective.batch_loss(next(self._batches), self._generator)
             with own_code(task, "loss"):
                 (loss / steps if steps > 1 else loss).backward()  # type: ignore[no-untyped-call]
+        gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
         shrink = self._objective.longest / torch.linalg.vector_norm(gradient)
@@ -91,6 +93,12 @@ class _BatchGradient(Gradient):
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
         return self._network.read_buffers()
+
+
+def examples_of(task: NetworkTask, batch: Batch) -> int:
+    """Return how many examples a batch has."""
+    with own_code(task, "examples"):
+        return task.examples_in(batch)
 
 
 def outputs_of(
