@@ -193,7 +193,8 @@ def _changed_value(field: FieldDescriptor, value: object, change: Change, random
         case bool():
             return not value
         case int():
-            return random.choice(NUMBERS[: 7 if field.enum_type else None])
+            is_signed = field.cpp_type == field.CPPTYPE_INT32
+            return random.choice(NUMBERS[: 7 if field.enum_type or is_signed else None])
         case _:
             return random.choice(FLOATS)
 
