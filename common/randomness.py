@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -36,6 +37,25 @@ def global_stream(device: torch.device = _CPU) -> Iterator[None]:
     """
     with _global, torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield
+
+
+@contextmanager
+def all_streams() -> Iterator[None]:
+    """Have numpy's and Python's global random numbers to oneself as well; they are then as they were before."""
+    with global_stream():
+        of_numpy, of_python = np.random.get_state(), random.getstate()
+        try:
+            yield
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)
+
+
+def seed_all(number: int) -> None:
+    """Set all the random numbers that code may draw on the CPU without a generator."""
+    torch.default_generator.manual_seed(number)
+    np.random.seed(number % (1 << 32))  # as many as it takes
+    random.seed(number)
 
 
 def initialized(make: Callable[[], Made], seed: int) -> Made:

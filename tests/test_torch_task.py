@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+import math
+import multiprocessing
+import random
 from collections import UserDict
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset, random_split
 
 from client.app import _reason
 from common.codec.payload import encode_state
@@ -23,10 +27,11 @@ from common.learning.blueprint import Blueprint, Input
 from common.learning.data import DataFolder
 from common.learning.network_problem import OwnNetworkProblem
 from common.learning.network_task import Outputs
-from common.learning.task import ClientFiles
+from common.learning.own_code import OwnCodeError
+from common.learning.task import ClientFiles, Measured
 from common.learning.torch_task import Part, TorchTask
 from common.learning.trained_part import TrainedPart
-from common.randomness import initialized
+from common.randomness import initialized, seed_all
 from common.rounds.state import ServerState
 from server.model.exports import exported
 from server.model.finished import FinishedModel
@@ -101,12 +106,17 @@ def test_a_round_repeats_its_bits_whatever_was_drawn_in_between(name: str) -> No
     assert not same(first, other)
 
 
-def test_a_round_leaves_the_global_random_numbers_alone() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(4)
-    torch.manual_seed(5)
-    gradients(Points())
-    assert torch.equal(torch.rand(4), expected)
+def drawn() -> tuple[float, float, float]:
+    return float(torch.rand(())), float(np.random.rand()), random.gauss(0, 1)
+
+
+@pytest.mark.parametrize("task", [Points(), Streamed()])
+def test_a_round_leaves_the_global_random_numbers_alone(task: TorchTask) -> None:
+    seed_all(5)
+    expected = drawn()
+    seed_all(5)
+    gradients(task)
+    assert drawn() == expected
 
 
 @pytest.mark.slow
@@ -120,6 +130,73 @@ def test_worker_processes_read_the_same_batches(name: str) -> None:
         assert same(alone, gradients_of(problem, state, 11))
         problem.evaluate(state)
         assert same(next_round, gradients_of(problem, state, 11, 2))  # by the same processes, in mid-epoch
+
+
+@pytest.mark.slow
+def test_a_reader_that_dies_fails_one_round_and_is_replaced_in_the_next() -> None:
+    problem = problem_of(Points(loader_workers=1))
+    state = problem.initial_state()
+    first = gradients_of(problem, state)
+    (reader,) = multiprocessing.active_children()
+    reader.kill()
+    reader.join()
+    with pytest.raises(OwnCodeError, match=r"^Points.dataset\(train\) of a: RuntimeError: DataLoader worker .* exited"):
+        gradients_of(problem, state)
+    assert same(first, gradients_of(problem, state))
+
+
+@pytest.mark.slow
+def test_clients_that_train_in_turns_have_one_set_of_readers() -> None:
+    parts = [ClientFiles(name, Path("nowhere")) for name in ("a", "b", "c")]
+    problem = Points(loader_workers=1).problem(parts, clients=3, seed=0, device=CPU)
+    state = problem.initial_state()
+    for client in range(3):
+        with problem.objective([client]).round(1, state.buffers) as gradient:
+            gradient(state.model)
+        del gradient
+        assert len(multiprocessing.active_children()) == 1
+    del problem
+    assert not multiprocessing.active_children()
+
+
+def test_a_client_without_test_examples_is_measured_by_none() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Untested(Points):
+        def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+            return super().dataset(path, part) if part == "train" else cast("Dataset[Any]", [])
+
+    problem = problem_of(Untested())
+    assert problem.measure(problem.initial_state()) == [Measured(0, {})]
+
+
+def test_a_stream_of_nothing_has_no_loss() -> None:
+    problem = problem_of(Mistaken(mistake="empty stream"))
+    with pytest.raises(OwnCodeError, match=r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$"):
+        problem.objective([0]).loss(problem.initial_state().model, None)
+
+
+class Halves(Points):
+    """Splits its data by all three sources of random numbers."""
+
+    def dataset(self, path: Path, part: Part) -> Dataset[Any]:
+        halves = random_split(cast("Dataset[Any]", range(20)), [0.5, 0.5])
+        mixed = [(*drawn(), place) for place in halves[part == "test"].indices]
+        return cast("Dataset[Any]", mixed)
+
+
+def halves(client: str = "a", seed: int = 0) -> tuple[list[Any], list[Any]]:
+    task, files = Halves(), ClientFiles(client, Path("nowhere"))
+    train, test = (cast("list[Any]", task._made(files, part, seed)) for part in ("train", "test"))
+    return train, test
+
+
+def test_a_random_split_is_the_same_for_both_parts_and_after_a_restart() -> None:
+    train, test = halves()
+    assert {place for *_, place in train + test} == set(range(20))
+    assert [one[:3] for one in train] == [one[:3] for one in test]
+    drawn()
+    assert halves() == (train, test)
+    assert halves("b") != (train, test) != halves(seed=1)
 
 
 def test_a_stream_is_told_another_epoch_each_time() -> None:
@@ -289,6 +366,32 @@ class Broken(Dataset[Any]):
         raise KeyError("/srv/secret/slide.tif")
 
 
+class Ended(Broken):
+    def __getitem__(self, place: int) -> Tensor:
+        return cast(Tensor, next(iter(())))
+
+
+MISTAKEN_DATA = {
+    "item": Broken(),
+    "end in an item": Ended(),
+    "empty": TensorDataset(torch.empty(0, 4), torch.empty(0)),
+    "empty list": [],
+    "no tensors": ["slide"] * 10,
+    "tensors of nothing": TensorDataset(),
+    "short stream": own_models.PointStream(3),
+    "empty stream": own_models.PointStream(0),
+}
+
+
+MISTAKEN_METRICS: dict[str, Any] = {
+    "metrics": {"other": torch.ones(())},
+    "metrics of a number": 0.5,
+    "metrics of an example": {"test_accuracy": torch.ones(8)},
+    "metrics of text": {"test_accuracy": "good"},
+    "metrics of no number": {"test_accuracy": torch.tensor(float("nan"))},
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Mistaken(Points):
     """A task with one mistake."""
@@ -306,20 +409,14 @@ class Mistaken(Points):
         return Perceptron()
 
     def dataset(self, path: Path, part: Part) -> Dataset[Any]:
-        match self.mistake:
-            case "dataset":
-                raise FileNotFoundError("/srv/secret/slides")
-            case "item":
-                return Broken()
-            case "empty":
-                return TensorDataset(torch.empty(0, 4), torch.empty(0))
-            case "empty list":
-                return cast("Dataset[Any]", [])
-            case "no tensors":
-                return cast("Dataset[Any]", ["slide"] * 10)
-            case "short stream":
-                return own_models.PointStream(3)
+        if self.mistake == "dataset":
+            raise FileNotFoundError("/srv/secret/slides")
+        if self.mistake in MISTAKEN_DATA:
+            return cast("Dataset[Any]", MISTAKEN_DATA[self.mistake])
         return super().dataset(path, part)
+
+    def collate(self, examples: list[Any]) -> Batch:
+        return next(iter(())) if self.mistake == "end in collate" else super().collate(examples)
 
     def loss(self, outputs: Outputs, batch: Batch) -> Tensor:
         if self.mistake == "loss":
@@ -327,7 +424,7 @@ class Mistaken(Points):
         return super().loss(outputs, batch)
 
     def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Tensor]:
-        return {"other": outputs.sum()} if self.mistake == "metrics" else super().metrics(outputs, batch)
+        return MISTAKEN_METRICS.get(self.mistake) or super().metrics(outputs, batch)
 
     def forward(self, module: nn.Module, batch: Batch) -> Outputs:
         return module(batch["pixels"]) if self.mistake == "forward" else super().forward(module, batch)
@@ -346,8 +443,16 @@ SAID = {
     "empty list": r"^Mistaken.dataset\(train\) of a: it is empty",
     "no tensors": r"^Mistaken.dataset\(train\) of a: a batch has no tensor in it",
     "short stream": r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$",
+    "end in an item": r"^Mistaken.dataset\(train\) of a: RuntimeError: it raises StopIteration \(test_torch_task.py, ",
+    "end in collate": r"^Mistaken.dataset\(train\) of a: RuntimeError: it raises StopIteration \(test_torch_task.py, ",
+    "tensors of nothing": r"^Mistaken.dataset\(train\) of a: its TensorDataset has no tensors$",
+    "empty stream": r"^Mistaken.dataset\(train\) of a: it ends before a batch of 8 examples$",
     "loss": r"^Mistaken.loss: it must return one number as a tensor, not \[8\] numbers$",
     "metrics": r"^Mistaken.metrics: it returns other, where metric_names declares test_accuracy$",
+    "metrics of a number": r"^Mistaken.metrics: it must return a dict of numbers, not float$",
+    "metrics of an example": r"^Mistaken.metrics: test_accuracy must be one number, .*, not \[8\] numbers$",
+    "metrics of text": r"^Mistaken.metrics: test_accuracy must be one number, .*, not str$",
+    "metrics of no number": r"^Mistaken.metrics: test_accuracy is not a number, though all .* is finite$",
     "forward": r"^Mistaken.forward: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
     "transform": r"^Mistaken.transform: KeyError: 'pixels' \(test_torch_task.py, line \d+\)$",
 }
@@ -369,6 +474,24 @@ def test_a_mistake_in_a_users_code_is_one_line_of_which_the_server_hears_no_file
     assert "secret" not in reason
     assert isinstance(caught.value, PublicError) or said == [str(caught.value)]
     assert ("Traceback" in capsys.readouterr().err) <= (caught.value.__cause__ is not None)
+
+
+def test_metrics_may_be_numbers_of_numpy() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Counted(Points):
+        def metrics(self, outputs: Outputs, batch: Batch) -> dict[str, Any]:
+            return {"test_accuracy": np.float32(len(outputs))}
+
+    problem = problem_of(Counted())
+    assert problem.evaluate(problem.initial_state()) == {"test_accuracy": 1.0}
+
+
+def test_metrics_are_not_blamed_for_a_model_that_has_diverged() -> None:
+    problem = problem_of(Regression())
+    state = problem.initial_state()
+    state.model.fill_(float("nan"))
+    (measured,) = problem.measure(state)
+    assert math.isnan(measured.means["test_squared_error"])
 
 
 def test_a_trained_part_without_buffers_has_none() -> None:

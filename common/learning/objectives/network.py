@@ -87,8 +87,10 @@ class _BatchGradient(Gradient):
         gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        shrink = self._objective.longest / torch.linalg.vector_norm(gradient)
-        return gradient.mul_(shrink.clamp_(max=1.0))  # nothing here waits for the device
+        norm, longest = torch.linalg.vector_norm(gradient), self._objective.longest
+        if gradient.device.type == "cpu" and norm <= longest:  # where a look at a number costs nothing
+            return gradient
+        return gradient.mul_((longest / norm).clamp_(max=1.0))  # nothing here waits for a device
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
