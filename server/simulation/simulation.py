@@ -180,7 +180,8 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        given, payload_down = Given.of(self.state.model), self._payload_bytes_down(present)
+        given = Given.of(self.state.model) if self.experiment.codec.encode_in_simulation else None
+        payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
