@@ -537,7 +537,22 @@ class Shared(nn.Sequential):
         super().__init__(norm, nn.Linear(inputs, inputs), norm, nn.Linear(inputs, outputs))
 
 
-ODD = (MaximalNorm, MovingMean, Forgetful, Shared)
+class Counting(nn.Linear):
+    """Counts its steps, in another tensor each time, and learns less from each."""
+
+    steps: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__(inputs, outputs)
+        self.register_buffer("steps", torch.tensor(0))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if self.training:
+            self.steps = self.steps + 1
+        return super().forward(inputs) / (1 + self.steps)
+
+
+ODD = (MaximalNorm, MovingMean, Forgetful, Shared, Counting)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -573,7 +588,8 @@ def test_a_module_that_moves_on_to_other_tensors_is_trained_as_by_torch_alone(ki
         for parameter, one in zip(alone.parameters(), before, strict=True):
             assert parameter.grad is not None
             parameter.data = one - 0.1 * parameter.grad  # from where it was: what `forward` does to it does not last
-    expected = {name: one for name, one in alone.state_dict().items() if "num_batches" not in name}
+    counters = ("num_batches_tracked", "steps")  # which are not sent
+    expected = {name: one for name, one in alone.state_dict().items() if not name.endswith(counters)}
     assert expected.keys() <= ours.keys()
     for name, tensor in expected.items():
         assert torch.allclose(ours[name], tensor, atol=1e-6), name

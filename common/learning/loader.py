@@ -5,6 +5,7 @@ Each example is read under a seed of its own, so that random transforms draw the
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sized
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -74,6 +75,7 @@ class _Loader(Batches):
             pin_memory=self._device.type == "cuda",
             persistent_workers=workers > 0,
             multiprocessing_context="spawn" if workers else None,  # the link's threads do not survive a fork
+            worker_init_fn=partial(_leave_if_alone, os.getpid()),
             generator=torch.Generator(),  # else it draws from torch's global state
         )
 
@@ -239,6 +241,12 @@ def _begun(loader: DataLoader[Any]) -> Iterator[Batch]:
         return iter(loader)
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(iter, loader).result()
+
+
+def _leave_if_alone(parent: int, _: int) -> None:
+    """End a process whose client has ended while it started: torch notices only what happens later."""
+    if os.getppid() != parent:
+        os._exit(0)
 
 
 def _called(code: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401

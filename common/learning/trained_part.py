@@ -54,8 +54,8 @@ class TrainedPart:
         self._tied |= _aliases(module.named_buffers(remove_duplicate=False), buffers)
         self._put_back()
         # Of the others some count, as BatchNorm's steps: a round must find them as the last one did.
-        others = [one for name, one in module.named_buffers() if name in saved and name not in buffers]
-        self._unsent = [(one, one.detach().clone()) for one in others]
+        others = {name: one for name, one in module.named_buffers() if name in saved and name not in buffers}
+        self._unsent = [(*_owner(module, name), one.detach().clone()) for name, one in others.items()]
         self.called: nn.Module = torch.compile(module) if compiled else module  # type: ignore[assignment]
 
     @contextmanager
@@ -63,8 +63,9 @@ class TrainedPart:
         """Have the module to oneself."""
         with self._in_use:
             self.is_as_made = False
-            for buffer, first in self._unsent:
-                buffer.copy_(first)
+            for owner, name, first in self._unsent:
+                if (buffer := owner._buffers[name]) is not None:
+                    buffer.copy_(first)
             try:
                 yield
             finally:

@@ -99,7 +99,7 @@ class _BatchGradient(Gradient):
 
 def examples_of(task: NetworkTask, batch: Batch) -> int:
     """Return how many examples a batch has."""
-    with own_code(task, "examples"):
+    with own_code(task, "examples_in"):
         return task.examples_in(batch)
 
 
