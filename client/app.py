@@ -16,7 +16,7 @@ from flwr.clientapp import ClientApp
 
 from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station, StepHeard
-from common.errors import MessageError, PublicError, UserError
+from common.errors import MessageError, NotKeptError, PublicError, UserError
 from common.experiment.experiment import Experiment
 from common.learning.own_code import is_out_of_memory
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
@@ -74,7 +74,7 @@ def answering(participant_for: ParticipantFor, say: Say) -> Answering:
 
 
 def _train(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_report(participant.train(unpack_order(content, participant.like)))
+    return pack_report(participant.train(unpack_order(content, participant.like, participant.kept)))
 
 
 def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
@@ -185,7 +185,7 @@ def _code(error: BaseException) -> int:
     match error:
         case ForgottenError():
             return CLIENT_FORGOT
-        case NoRoomError():
+        case NoRoomError() | NotKeptError():
             return CLIENT_CANNOT_NOW
         case _:
             return CLIENT_FAILED

@@ -33,3 +33,7 @@ class DecodeError(ValueError):
 
 class MessageError(ValueError):
     """A message that does not say what it must."""
+
+
+class NotKeptError(MessageError):
+    """A message that is given a model which this side does not have: what comes next must be given none."""

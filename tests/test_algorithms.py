@@ -18,7 +18,7 @@ from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.mean import RunningMean
 from common.rounds.objective import Gradient, Objective
 from common.rounds.schedule import Schedule, ScheduleKind, local_steps
-from common.rounds.state import ClientMemory, ServerState, Upload
+from common.rounds.state import ClientMemory, Precision, ServerState, Upload
 from common.vectors.sparsity import kept_count, top_k
 from server.simulation.simulation import Simulation
 from tests.harness import textbook
@@ -334,11 +334,12 @@ def test_the_sum_survives_a_client_that_misses_a_round(name: str) -> None:
     assert corrections.sum(0).norm() < 1e-5 * corrections.norm(dim=-1).sum()
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
 @pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_uploads_keep_the_zero_sum(name: str) -> None:
+def test_rounded_uploads_keep_the_zero_sum(name: str, precision: Precision) -> None:
     experiment = make_experiment(name)
     problem = random_problem(CLIENTS, SIZE, seed=2)
-    rounded = simulation_of(replace(experiment, codec=Codec(precision="bfloat16")), problem)
+    rounded = simulation_of(replace(experiment, codec=Codec(precision=precision)), problem)
     sums = [record.control_sum_norm or 0.0 for record in rounded.rounds()]
     assert not torch.equal(rounded.state.model, models_of(experiment, problem)[-1])
     if name not in LOSE_THE_ZERO_SUM:

@@ -20,7 +20,7 @@ from common.ranges import Range
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.objective import Gradient, Objective
-from common.rounds.rounding import rounded
+from common.rounds.rounding import rounded, rounded_statistics
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.vectors.remainder import Remainder
@@ -166,7 +166,8 @@ def client_round(
             on_step(done)
         buffers = gradient.buffers()
     upload, reference = algorithm.finish(plan, state, memory, weights)
-    return replace(upload, buffers=buffers), replace(memory, pending=Pending(plan=plan, reference=reference))
+    sent_buffers = None if buffers is None else rounded_statistics(plan, buffers)
+    return replace(upload, buffers=sent_buffers), replace(memory, pending=Pending(plan=plan, reference=reference))
 
 
 def server_round(
@@ -175,4 +176,5 @@ def server_round(
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
     rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
-    return algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation), rest
+    state = algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation)
+    return replace(state, unit=plan.step / uploads.clients), rest

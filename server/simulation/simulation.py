@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from common.codec.given import Given
 from common.codec.payload import encode_state, encode_upload
+from common.codec.scales import scale_of
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.randomness import stream
@@ -24,8 +26,7 @@ from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum, RunningMean
 from common.rounds.objective import Objective
 from common.rounds.records import RoundRecord
-from common.rounds.rounding import rounded
-from common.rounds.state import ClientMemory, Precision, RoundPlan, ServerState, Upload
+from common.rounds.state import ClientMemory, RoundPlan, ServerState, Upload
 from common.vectors.divergence import refuse_divergence
 
 SIMULATION = "simulation"  # in place of the name of a deployed run
@@ -36,10 +37,15 @@ class Cohort:
     """Clients that run as one: the rows of one tensor, or a single client with a vector."""
 
     objective: Objective
+    clients: tuple[int, ...]  # whose they are
     rows: int | None  # None: a single client, without a batch dimension
     device: torch.device
     memory: ClientMemory = field(default_factory=ClientMemory)
     present: list[int] = field(default_factory=list)  # which of its clients take part in the round
+
+    def numbered(self, plan: RoundPlan) -> RoundPlan:
+        """Return a round's plan with the numbers of its clients."""
+        return replace(plan, client=self.clients[0] if self.rows is None else self.clients)
 
     def download(self, state: ServerState) -> ServerState:
         """Give every row the same state, on the clients' device."""
@@ -92,9 +98,10 @@ class Simulation:
         self.algorithm: Algorithm = experiment.algorithm
         self.checkpoint = Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self.cohorts = self._cohorts(device)
-        codec = experiment.codec
-        self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
+        self.encodes = experiment.codec.encode_in_simulation  # what goes up and down, to count its bytes
         self._participation = participation
+        self._given: Given | None = None  # the model that the last round started from
+        self._keepers: set[int] = set()  # who took part in it, and so can be given it
 
     @property
     def state(self) -> ServerState:
@@ -106,8 +113,17 @@ class Simulation:
         """Return the clients' control variates, which it takes to go on beside the checkpoint."""
         return [cohort.memory.control for cohort in self.cohorts]
 
-    def go_on_from(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None]) -> None:
+    @property
+    def before(self) -> Tensor | None:
+        """Return the model that the last round started from, which the next one's is given; None where it is not."""
+        return self._given.entries.dense() if self._given else None
+
+    def go_on_from(
+        self, checkpoint: Checkpoint, controls: Sequence[Tensor | None], before: Tensor | None = None
+    ) -> None:
         """Be as the simulation was that had this checkpoint and these controls."""
+        self._given = None if before is None else Given.of(before)
+        self._keepers = set(self._present(checkpoint.round))
         self.checkpoint = checkpoint
         for cohort, control in zip(self.cohorts, controls, strict=True):
             moved = None if control is None else control.to(cohort.device)
@@ -120,7 +136,7 @@ class Simulation:
 
     def step(self) -> RoundRecord:
         """Run the next round."""
-        plan = self.experiment.plan(self.checkpoint.round + 1)
+        plan = self.experiment.plan(self.checkpoint.round + 1, self.state.model)
         account = RoundAccount(plan, self.state.model, self.problem.clients)
         uploads, values = self._train(plan, account)
         account.end_training()
@@ -151,9 +167,9 @@ class Simulation:
         everyone = range(self.problem.clients)
         objective = self.problem.objective
         if self.problem.batched:
-            cohorts = [Cohort(objective(everyone), len(everyone), device)]
+            cohorts = [Cohort(objective(everyone), tuple(everyone), len(everyone), device)]
         else:
-            cohorts = [Cohort(objective([client]), None, device) for client in everyone]
+            cohorts = [Cohort(objective([client]), (client,), None, device) for client in everyone]
         for cohort in cohorts:
             cohort.memory = self.algorithm.initial_memory(cohort.download(self.state))
         return cohorts
@@ -162,21 +178,25 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        payload_down = None if self.encode_as is None else len(encode_state(self.state))
+        given = Given.of(self.state.model) if self.encodes else None
+        payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort in self._cohorts_of(present):
             download = cohort.download(self.state)
             own = replace(download, model=download.model.clone())  # as a client's download is
-            upload, memory = client_round(self.algorithm, plan, own, cohort.memory, cohort.objective)
+            upload, memory = client_round(self.algorithm, cohort.numbered(plan), own, cohort.memory, cohort.objective)
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             uploads.add(counted)
-            for count, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
-                name = f"client-{present[len(values)]}"
+            payload_up = self._payload_bytes_up(plan, cohort, counted, given)
+            for count, up in zip(_values(counted), payload_up, strict=True):
+                client = present[len(values)]
+                name = f"client-{client}"
                 values[name] = count
-                if payload_up is not None and payload_down is not None:
-                    account.spent_on("train").payload_up[name] = payload_up
-                    account.spent_on("train").payload_down[name] = payload_down
+                if up is not None:
+                    account.spent_on("train").payload_up[name] = up
+                    account.spent_on("train").payload_down[name] = payload_down[client]
+        self._given, self._keepers = given, set(present)
         share = len(present) / self.problem.clients
         state, rest = server_round(self.algorithm, plan, self.checkpoint, uploads, share)
         self.checkpoint = replace(self.checkpoint, round=plan.round, state=state, rounded_off=rest)
@@ -185,12 +205,25 @@ class Simulation:
             cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
         return uploads, values
 
-    def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
+    def _payload_bytes_down(self, present: list[int]) -> dict[int, int]:
+        """Return how long the state is for each client, encoded: given the last one for who had that."""
+        if not self.encodes:
+            return {}
+        entries = self._given.entries if self._given else None
+        is_given = {client: entries is not None and client in self._keepers for client in present}
+        lengths = {
+            given: len(encode_state(self.state, given=entries if given else None)) for given in set(is_given.values())
+        }
+        return {client: lengths[given] for client, given in is_given.items()}
+
+    def _payload_bytes_up(
+        self, plan: RoundPlan, cohort: Cohort, counted: Upload, given: Given | None
+    ) -> Sequence[int | None]:
         """Return how long the upload of each client is, encoded; None where nothing is."""
-        if self.encode_as is None:
+        if not self.encodes:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
-        return [len(encode_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
+        scale, entries = scale_of(plan), given.entries if given else None
+        return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

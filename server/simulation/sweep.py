@@ -69,7 +69,11 @@ class Sweep:
         """Run a round; False if a point diverged in it, and then nothing has changed."""
         plan = self.experiment.plan(number)
         rates = torch.tensor([point.learning_rate for point in self._alive])
-        by_row = replace(plan, learning_rate=rates.repeat(self.problem.clients).unsqueeze(-1))  # type: ignore[arg-type]
+        by_row = replace(
+            plan,
+            learning_rate=rates.repeat(self.problem.clients).unsqueeze(-1),  # type: ignore[arg-type]
+            client=tuple(client for client in range(self.problem.clients) for _ in self._alive),
+        )
         try:
             spread = self._spread(self._state)
             sent, memory = client_round(self.algorithm, by_row, spread, self._memory, self._objective)

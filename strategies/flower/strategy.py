@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from common.codec.payload import largest_bytes
-from common.errors import DecodeError, MessageError, UserError
+from common.errors import DecodeError, MessageError, NotKeptError, UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.task import OwnDataProblem, Problem, mean_over_examples
@@ -138,7 +138,7 @@ class AlgorithmStrategy(Strategy):
         self._gather(grid)
         under_way = self._meter.account
         if under_way is None or under_way.plan.round != server_round:  # else it is one more attempt
-            plan = self.experiment.plan(server_round)
+            plan = self._downlink.plan(server_round)
             self._meter.begin(RoundAccount(plan, self.state.model, self.experiment.clients))
         self._prepare(grid, server_round)
         orders = self._orders(server_round, "train")
@@ -314,17 +314,23 @@ class AlgorithmStrategy(Strategy):
         if reply.has_error():
             reasons = tally.refused if reply.error.code == CLIENT_FAILED else tally.absent
             reasons[name] = short(reply.error.reason)
+            self._downlink.forget(reply.metadata.src_node_id)
             if reply.error.code == CLIENT_FORGOT:
                 assert self._grid is not None
                 self.members.forgot(name, self._grid)
             return
         try:
             self._meter.received("train", name, reply)
-            plan, size = self.experiment.plan(number), self.state.model.shape[-1]
-            report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
+            plan, size = self._downlink.plan(number), self.state.model.shape[-1]
+            most = self.algorithm.most_uploaded(plan, size)
+            report = unpack_report(reply.content, self.state, most, self._downlink.given, plan.step or None)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
+            self._downlink.keeps(reply.metadata.src_node_id)
+        except NotKeptError as error:
+            tally.absent[name] = short(str(error))
+            self._downlink.forget(reply.metadata.src_node_id)
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
 
@@ -338,7 +344,7 @@ class AlgorithmStrategy(Strategy):
         names, before = list(tally.values), self._downlink.now
         if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
-        plan, participation = self.experiment.plan(number), self.members.participation(names)
+        plan, participation = self._downlink.plan(number), self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )
