@@ -156,10 +156,11 @@ class Participant:
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
-        correction = self._algorithm.correction(self._settled(order), _on(order.state, self._device))
-        if correction is None:
+        state = _on(order.state, self._device)
+        centred = self._algorithm.centred(self._algorithm.forget(self._settled(order), state), state)
+        if centred is None:
             raise PublicError(f"{type(self._algorithm).__name__} has no control variates to audit")
-        return correction.cpu()
+        return centred.cpu()
 
     def evaluate(self, state: ServerState) -> Evaluation:
         """Return f_i at a model, and what the client's own held-out data says of it."""
@@ -200,6 +201,8 @@ class Participant:
         """Say whether the pending upload is of an order's round, and made with the control that is counted on."""
         memory, pending = self._memory, self._memory.pending
         if pending is None or pending.plan.round != order.plan.round:
+            return False
+        if not self._algorithm.answers(pending.plan, order.plan):
             return False
         return memory.history == order.history or not self._algorithm.has_control
 

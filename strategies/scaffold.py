@@ -45,9 +45,9 @@ class Scaffold(FedAvg, dense=True):
         assert state.control is not None
         return memory.control - state.control
 
-    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+    def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Start from a copy of w, which the control needs at the end."""
-        return model.clone()
+        return state.model.clone()
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor

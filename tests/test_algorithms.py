@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -13,7 +14,10 @@ from torch import Tensor
 
 from common.experiment import plugins
 from common.experiment.experiment import Codec, Experiment
-from common.rounds.algorithm import Algorithm, client_round
+from common.randomness import stream
+from common.rounds.algorithm import Algorithm, client_round, server_round
+from common.rounds.history import History
+from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.schedule import Schedule, ScheduleKind, local_steps
 from common.rounds.state import ClientMemory, ServerState, Upload
@@ -24,25 +28,35 @@ from tests.harness.quadratics import ClientByClient, QuadraticProblem, Quadratic
 
 NAMES = plugins.available(Algorithm.plugin_package)
 ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
-OPTIONS: dict[str, dict[str, float]] = {"hybrid": {"local_density": 0.5}, "randprox_l1": {"l1_strength": 0.2}}
+OPTIONS: dict[str, dict[str, float]] = {
+    "hybrid": {"local_density": 0.5},
+    "locodl": {"control_step": 0.3},
+    "randprox_l1": {"l1_strength": 0.2},
+    "sparse_proxskip_arena": {"arena": 2.5, "exploration": 1.0, "dense_rounds": 3},
+}
 DENSE = {"fedavg", "scaffold", "proxskip"}
 WITH_CONTROL = [name for name in NAMES if plugins.find("strategies", name, Algorithm).has_control]
 LOSE_THE_ZERO_SUM = {"server_pruning", "sparse_proxskip_modified"}
-FOURTEEN = {
+TABLE = {
     "fedavg",
+    "fedcomloc_com",
+    "fedcomloc_local",
     "fedht",
     "fediht",
     "fedsparsify",
     "final_topk",
     "hybrid",
+    "locodl",
     "proxskip",
     "randprox_l1",
     "scaffold",
     "server_pruning",
     "server_pruning_modified",
     "sparse_proxskip",
+    "sparse_proxskip_arena",
     "sparse_proxskip_local",
     "sparse_proxskip_modified",
+    "tamuna",
 }
 
 
@@ -76,7 +90,8 @@ def models_of(experiment: Experiment, problem: QuadraticProblem) -> list[Tensor]
 
 def controls_of(simulation: Simulation) -> list[np.ndarray]:
     (cohort,) = simulation.cohorts
-    correction = simulation.algorithm.correction(cohort.memory, cohort.download(simulation.state))
+    download = cohort.download(simulation.state)
+    correction = simulation.algorithm.correction(simulation.algorithm.forget(cohort.memory, download), download)
     return [] if correction is None else [row.double().numpy() for row in correction]
 
 
@@ -93,6 +108,12 @@ def textbook_history(experiment: Experiment, name: str, problem: QuadraticProble
         period=PERIOD,
         locally_kept=kept_count(0.5, SIZE),
         shrinkage=0.2,
+        control_step=0.3,
+        senders=2,
+        arena=8,  # 2.5 times K = 3
+        explored=3,
+        dense_rounds=3,
+        draw=partial(stream, experiment.seed),
     )
     thetas = textbook.thetas_of_period(PERIOD, ROUNDS)
     if experiment.schedule.kind == "coin":
@@ -105,8 +126,8 @@ def textbook_history(experiment: Experiment, name: str, problem: QuadraticProble
 
 
 def test_the_table_of_algorithms_is_complete() -> None:
-    assert set(NAMES) >= FOURTEEN
-    assert all(hasattr(textbook, name) for name in FOURTEEN)
+    assert set(NAMES) >= TABLE
+    assert all(hasattr(textbook, name) for name in TABLE)
 
 
 @pytest.mark.parametrize("kind", ["coin", "period"])
@@ -139,8 +160,9 @@ def test_a_round_changes_nothing_that_it_was_given_but_the_model_that_becomes_it
         memory = replace(memory, control=torch.linspace(1, 2, SIZE))
     state_before, memory_before = copy.deepcopy((state, memory))
     objective = problem.objective([0])
-    first, remembered = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
-    second, again = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
+    plan = replace(experiment.plan(2), seats=(0,))
+    first, remembered = client_round(algorithm, plan, given_away(state), memory, objective)
+    second, again = client_round(algorithm, plan, given_away(state), memory, objective)
     assert numbers_in(first) == numbers_in(second)
     assert remembered.pending is not None
     assert remembered.pending.plan.round == 2
@@ -277,16 +299,19 @@ def test_the_sum_survives_a_client_that_misses_a_round(name: str) -> None:
         counted = [client for client in range(CLIENTS) if not (client == 1 and number in (3, 4))]
         average = RunningMean()
         for client in counted:
-            objective = problem.objective([client])
-            upload, memories[client] = client_round(algorithm, plan, given_away(state), memories[client], objective)
+            own, objective = replace(plan, seats=(client,)), problem.objective([client])
+            upload, memories[client] = client_round(algorithm, own, given_away(state), memories[client], objective)
             average.add(upload)
-        state = algorithm.aggregate(plan, state, average.mean(), participation=len(counted) / CLIENTS)
+        before = Checkpoint(round=number - 1, state=state)
+        of_counted = replace(plan, seats=tuple(counted))
+        state, _ = server_round(algorithm, of_counted, before, average, participation=len(counted) / CLIENTS)
         for client in counted:
-            memories[client] = algorithm.settle(memories[client], state.model)
-    found = [algorithm.correction(memory, state) for memory in memories]
-    corrections = torch.stack([correction for correction in found if correction is not None])
-    assert len(corrections) == CLIENTS
-    assert corrections.sum(0).norm() < 1e-5 * corrections.norm(dim=-1).sum()
+            settled = algorithm.settle(memories[client], state.model)
+            memories[client] = replace(settled, history=History(counted=number))
+    found = [algorithm.centred(algorithm.forget(memory, state), state) for memory in memories]
+    centred = torch.stack([one for one in found if one is not None])
+    assert len(centred) == CLIENTS
+    assert centred.sum(0).norm() < 1e-5 * centred.norm(dim=-1).sum()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -16,7 +16,7 @@ from common.learning.task import OwnDataTask, Problem, Task
 from common.ranges import Range
 from common.rounds.algorithm import Algorithm
 from common.rounds.schedule import Schedule, local_steps
-from common.rounds.state import Precision, RoundPlan
+from common.rounds.state import MOST_CLIENTS, Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1, at_most=10**9)]
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -37,7 +37,7 @@ class Experiment:
     name: str
     seed: Annotated[int, Range(at_least=0, below=2**64)] = 0
     rounds: Count
-    clients: Annotated[int, Range(at_least=1, at_most=10**6)]
+    clients: Annotated[int, Range(at_least=1, at_most=MOST_CLIENTS)]
     evaluate_every_rounds: Count = 1
     task: Task
     algorithm: Algorithm
@@ -51,7 +51,7 @@ class Experiment:
             )
 
     def plan(self, round_number: int) -> RoundPlan:
-        """Return the plan of a round (counted from 1)."""
+        """Return the plan of a round (counted from 1) in which all clients take part."""
         return RoundPlan(
             round=round_number,
             local_steps=local_steps(self.schedule, self.seed, round_number),
@@ -59,6 +59,9 @@ class Experiment:
             learning_rate=self.algorithm.learning_rate,
             density=self.algorithm.round_density(round_number, self.rounds),
             precision=self.codec.precision,
+            seed=self.seed,
+            cohort=self.clients,
+            seats=range(self.clients),
         )
 
     def load(self, data: DataFolder, device: torch.device) -> Problem:

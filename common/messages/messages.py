@@ -22,7 +22,7 @@ from common.ranges import LARGEST, SMALLEST, Range
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.schedule import MOST_LOCAL_STEPS
-from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
+from common.rounds.state import MOST_CLIENTS, Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 from common.say import LONGEST_NAME
 from common.storage.spool import Spool
 
@@ -37,6 +37,7 @@ PLAN_RANGES = {
     "probability": Range(above=0, at_most=1),
     "learning_rate": Range(above=SMALLEST, below=LARGEST),
     "density": Range(above=0, at_most=1),
+    "cohort": Range(at_least=1, at_most=MOST_CLIENTS),
 }
 LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
@@ -164,6 +165,9 @@ def pack_order(
             learning_rate=plan.learning_rate,
             density=plan.density,
             precision=plan.precision.upper(),
+            seed=plan.seed,
+            cohort=plan.cohort,
+            seat=plan.seats[0],
         ),
         history=_packed_history(history),
     )
@@ -183,6 +187,8 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
     for name, allowed in PLAN_RANGES.items():
         if (number := getattr(plan, name)) not in allowed:
             raise MessageError(f"a plan with {name} = {number:g}, which must be {allowed}")
+    if plan.seat >= plan.cohort:
+        raise MessageError(f"a plan with seat {plan.seat} of {plan.cohort}")
     precision = cast(Precision, proto.Plan.Precision.Name(plan.precision).lower())
     state, average = unpack_state(payload_of(content), like)
     return Order(
@@ -193,6 +199,9 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
             learning_rate=plan.learning_rate,
             density=plan.density,
             precision=precision,
+            seed=plan.seed,
+            cohort=plan.cohort,
+            seats=(plan.seat,),
         ),
         history=_history(order.history),
         state=state,

@@ -232,7 +232,7 @@ class History(_message.Message):
     def __init__(self, counted: _Optional[int] = ..., recentred: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision")
+    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision", "seed", "cohort", "seat")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FLOAT32: _ClassVar[Plan.Precision]
@@ -245,13 +245,19 @@ class Plan(_message.Message):
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     DENSITY_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    SEAT_FIELD_NUMBER: _ClassVar[int]
     round: int
     local_steps: int
     probability: float
     learning_rate: float
     density: float
     precision: Plan.Precision
-    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ...) -> None: ...
+    seed: int
+    cohort: int
+    seat: int
+    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ..., seed: _Optional[int] = ..., cohort: _Optional[int] = ..., seat: _Optional[int] = ...) -> None: ...
 
 class Recentring(_message.Message):
     __slots__ = ("number", "history")

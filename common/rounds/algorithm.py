@@ -98,13 +98,25 @@ class Algorithm(ABC):
         """Return the control as a counted round leaves it, which may take the place of the round's reference."""
         return memory.control
 
+    def forget(self, memory: ClientMemory, state: ServerState) -> ClientMemory:
+        """Return what a client still remembers at the start of a round; what goes, all clients forget at once."""
+        return memory
+
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
         """Return what is taken from every local gradient against client drift."""
         return memory.control
 
-    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+    def centred(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
+        """Return what sums to zero over all members: mostly the correction itself."""
+        return self.correction(memory, state)
+
+    def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Return where the local steps begin, and what they may write over; the model is given away for that."""
-        return model
+        return state.model
+
+    def local_work(self, plan: RoundPlan, state: ServerState, memory: ClientMemory, gradient: Gradient) -> LocalWork:
+        """Return what the local steps of a round are made of."""
+        return LocalWork(plan, gradient, self.correction(memory, state))
 
     @abstractmethod
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
@@ -121,6 +133,10 @@ class Algorithm(ABC):
         sent = rounded(plan, self.prune(plan, weights))
         return Upload(model=sent), sent
 
+    def answers(self, made_by: RoundPlan, asked: RoundPlan) -> bool:
+        """Say whether an upload made by one plan answers another of the same round: who is asked may have changed."""
+        return True
+
     # The server's half.
 
     def initial_state(self, state: ServerState) -> ServerState:
@@ -134,6 +150,10 @@ class Algorithm(ABC):
     @abstractmethod
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Return the next state from the uniform mean of the uploads of this fraction of all members."""
+
+    def senders(self, plan: RoundPlan, size: int) -> Tensor | None:
+        """Return how many of the counted uploads have a say in each place; None: all of them, everywhere."""
+        return None
 
     def most_uploaded(self, plan: RoundPlan, size: int) -> int:
         """Return how many nonzero values the model of an upload may have."""
@@ -158,9 +178,10 @@ def client_round(
     The state's model is used up: it becomes the local one. `on_step` hears after each local step how many are done; on
     a GPU, how many it was told to do.
     """
+    memory = algorithm.forget(memory, state)
     with objective.round(plan.round, state.buffers) as gradient:
-        local = LocalWork(plan, gradient, algorithm.correction(memory, state))
-        weights = algorithm.starting_point(plan, state.model)
+        local = algorithm.local_work(plan, state, memory, gradient)
+        weights = algorithm.starting_point(plan, state)
         for done in range(1, plan.local_steps + 1):
             weights = algorithm.local_step(plan, weights, local)
             on_step(done)
@@ -175,4 +196,5 @@ def server_round(
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
     rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
-    return algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation), rest
+    mean = uploads.mean(before.rounded_off, rest, algorithm.senders(plan, before.state.model.shape[-1]))
+    return algorithm.aggregate(plan, before.state, mean, participation), rest

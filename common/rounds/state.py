@@ -15,6 +15,7 @@ from common.storage.spool import Spool
 from common.vectors.entries import Blocks, Entries
 
 Precision = Literal["float32", "bfloat16"]
+MOST_CLIENTS = 10**6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,6 +28,9 @@ class RoundPlan:
     learning_rate: float  # gamma
     density: float  # K / d
     precision: Precision  # of the uploaded values
+    seed: int = 0  # of the round's random choices, beside its number
+    cohort: int = 1  # how many clients are asked
+    seats: tuple[int, ...] | range = (0,)  # which of them: this client, or each row, or whose uploads were counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +38,7 @@ class ServerState:
     """What the server holds between two rounds, and sends down at the start of the next one."""
 
     model: Tensor  # w
-    control: Tensor | None = None  # c, of Scaffold only
+    control: Tensor | None = None  # what a method shows all clients beside its model, such as c of Scaffold
     buffers: Tensor | None = None  # BatchNorm statistics: averaged, never pruned
 
 

@@ -14,7 +14,7 @@ from common.messages.content import payload_in
 from common.messages.messages import message_to, pack_order, pack_state, unpack_state
 from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
-from common.rounds.state import ServerState
+from common.rounds.state import RoundPlan, ServerState
 from common.say import Say
 from common.storage.disk import when_there_is_room
 from strategies.flower.shelf import Shelf
@@ -57,19 +57,18 @@ class Downlink:
         self._shelf.let_go()
 
     def orders(
-        self, number: int, asked: Literal["train", "audit"], ledger: Ledger, nodes: dict[str, int]
+        self, asked: Literal["train", "audit"], plans: dict[str, RoundPlan], ledger: Ledger, nodes: dict[str, int]
     ) -> dict[str, Message]:
-        """Return what each client is told at the start of a round: plan, state, what its control has been through."""
-        plan = self._experiment.plan(number)
+        """Return what clients are told at the start of a round: their plans, the state, what each control has seen."""
         arrays: dict[int, ArrayRecord] = {}  # most clients were counted in the same round
         orders = {}
-        for name, node in nodes.items():
+        for name, plan in plans.items():
             history, average = ledger.history_of(name), ledger.average_for(name)
             if history.counted not in arrays:
                 missed_some = average is not None and history.counted < self.now.round  # else it is the state's own
                 arrays[history.counted] = self._packed(self.now.state, average) if missed_some else self.arrays
             content = pack_order(asked, arrays[history.counted], plan, history)
-            orders[name] = message_to(node, asked, content, str(number))
+            orders[name] = message_to(nodes[name], asked, content, str(plan.round))
         return orders
 
     def evaluations(self, number: int, nodes: dict[str, int]) -> dict[str, Message]:

@@ -32,7 +32,7 @@ from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.outliers import Change
 from common.rounds.robust import most_left_out
-from common.rounds.state import ServerState
+from common.rounds.state import RoundPlan, ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
 from common.vectors.divergence import refuse_divergence
@@ -44,6 +44,7 @@ from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
 from strategies.flower.robust import RobustTally
 from strategies.flower.roster import short
+from strategies.flower.seating import counted, seated
 from strategies.flower.stage import Stage
 from strategies.flower.tally import Tally, listed
 from strategies.flower.terms import Terms
@@ -94,6 +95,7 @@ class AlgorithmStrategy(Strategy):
         self._meter = Meter()
         self._grid: Grid | None = None
         # Of the round under way:
+        self._plans: dict[str, RoundPlan] = {}
         self._questions = Questions({})
         self._tally = Tally()
         self._audited: float | None = None
@@ -141,8 +143,9 @@ class AlgorithmStrategy(Strategy):
             plan = self.experiment.plan(server_round)
             self._meter.begin(RoundAccount(plan, self.state.model, self.experiment.clients))
         self._prepare(grid, server_round)
-        orders = self._orders(server_round, "train")
-        orders = {name: order for name, order in orders.items() if name not in self.members.ledger.awaiting}
+        nodes, ledger = self.members.roster.nodes, self.members.ledger
+        self._plans = seated(self.experiment.plan(server_round), nodes.keys() - ledger.awaiting)
+        orders = self._downlink.orders("train", self._plans, ledger, nodes)
         self._meter.sent("train", orders)
         self._questions = Questions(orders)
         self.stage = Stage("training", server_round)
@@ -272,8 +275,10 @@ class AlgorithmStrategy(Strategy):
     def _answers(self, grid: Grid) -> Iterable[Message]:
         return self._questions.answers(grid, self.deadline_seconds)
 
-    def _orders(self, number: int, asked: Literal["train", "audit"]) -> dict[str, Message]:
-        return self._downlink.orders(number, asked, self.members.ledger, self.members.roster.nodes)
+    def _orders(self, number: int, asked: Literal["audit"]) -> dict[str, Message]:
+        nodes = self.members.roster.nodes
+        plans = seated(self.experiment.plan(number), nodes)
+        return self._downlink.orders(asked, plans, self.members.ledger, nodes)
 
     def _gather(self, grid: Grid) -> None:
         """Wait for clients before the first round, which does not begin before they are here."""
@@ -320,8 +325,10 @@ class AlgorithmStrategy(Strategy):
             return
         try:
             self._meter.received("train", name, reply)
-            plan, size = self.experiment.plan(number), self.state.model.shape[-1]
-            report = unpack_report(reply.content, self.state, self.algorithm.most_uploaded(plan, size))
+            if name not in self._plans:
+                raise MessageError("an upload that nobody was asked for")
+            most_values = self.algorithm.most_uploaded(self._plans[name], self.state.model.shape[-1])
+            report = unpack_report(reply.content, self.state, most_values)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
@@ -338,7 +345,8 @@ class AlgorithmStrategy(Strategy):
         names, before = list(tally.values), self._downlink.now
         if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
-        plan, participation = self.experiment.plan(number), self.members.participation(names)
+        plan = counted(self.experiment.plan(number), self._plans, names)
+        participation = self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )
