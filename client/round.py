@@ -79,13 +79,14 @@ class Participant:
         self.introduction = introduction
         self.name = introduction.client
         self.like = _on(like, torch.device("meta"))  # the sizes that messages must have, and no numbers
+        self._uploaded_like = algorithm.uploaded_like(self.like)
         self.on_step: StepHeard = _ignore
         self._algorithm = algorithm
         self._problem = problem
         self._objective = problem.objective([own])
         self._device = device
         self._memory_file = memory_file
-        saved = memory_file.load(self.like) if memory_file else None
+        saved = memory_file.load(self._uploaded_like) if memory_file else None
         self._memory = _moved(saved, device) if saved else algorithm.initial_memory(_on(like, device))
 
     @classmethod
@@ -192,7 +193,7 @@ class Participant:
         if pending is None or not self._algorithm.has_control:
             return memory
         if pending.reference is None:
-            reference = decode_upload(pending.sent, self.like).model.dense().to(self._device)
+            reference = decode_upload(pending.sent, self._uploaded_like).model.dense().to(self._device)
         else:
             reference = pending.reference.clone()
         return replace(memory, pending=replace(pending, reference=reference))

@@ -60,6 +60,10 @@ class Scaffold(FedAvg, dense=True):
         change = rounded(plan, change)
         return Upload(model=sent, control_change=change), memory.control + change
 
+    def uploaded_like(self, state: ServerState) -> ServerState:
+        """Return the sizes of all: the change of the control is as long as c."""
+        return state
+
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Take over c_i'."""
         assert pending.reference is not None

@@ -68,7 +68,7 @@ def go_on(hub: Hub, experiment: Experiment, folder: RunFolder, crash_after: int 
     Federation(experiment, load(experiment), Terms(), recorder, Course("test_accuracy"), entry).run_on(hub)
 
 
-@pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
+@pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht", "locodl", "tamuna", "sparse_proxskip_arena"])
 def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, hub: Hub, tmp_path: Path) -> None:
     experiment = experiment_of(name)
     undisturbed = deploy(hub, experiment)

@@ -31,7 +31,14 @@ def federation(folder: Path) -> Iterator[tuple[Hub, list[subprocess.Popen[bytes]
         yield hub, processes
 
 
-@pytest.mark.parametrize("name", ["sparse_proxskip", "final_topk"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sparse_proxskip",
+        "final_topk",
+        *(pytest.param(one, marks=pytest.mark.slow) for one in ("locodl", "tamuna", "sparse_proxskip_arena")),
+    ],
+)
 def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str) -> None:
     """Each mean is rounded, and p / gamma = 31 times what was rounded off goes into every control."""
     settings = [f"algorithm.name={name}", "algorithm.learning_rate=0.008", "algorithm.density=0.5", "clients=5"]
@@ -66,7 +73,8 @@ def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_near_zero(real_data
 
 def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
     with federation(tmp_path) as (hub, _):
-        for name, holds in (("sparse_proxskip", True), ("scaffold", True), ("sparse_proxskip_modified", False)):
+        holding = dict.fromkeys(("sparse_proxskip", "scaffold", "locodl", "tamuna", "sparse_proxskip_arena"), True)
+        for name, holds in {**holding, "sparse_proxskip_modified": False}.items():
             settings = [f"clients={CLIENTS}", "rounds=12", f"algorithm.name={name}", "schedule.period=4"]
             experiment = load_experiment("digits", settings)
             run = deploy(hub, experiment, Terms(audit_every_rounds=4))

@@ -133,6 +133,10 @@ class Algorithm(ABC):
         sent = rounded(plan, self.prune(plan, weights))
         return Upload(model=sent), sent
 
+    def uploaded_like(self, state: ServerState) -> ServerState:
+        """Return a state with the sizes of what is uploaded; what the server shows all clients does not come back."""
+        return replace(state, control=None)
+
     def answers(self, made_by: RoundPlan, asked: RoundPlan) -> bool:
         """Say whether an upload made by one plan answers another of the same round: who is asked may have changed."""
         return True

@@ -186,7 +186,7 @@ class Simulation:
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
         for cohort, memory in trained:
             settled = self.algorithm.settle(memory, self.state.model.to(cohort.device))
-            cohort.keep(replace(settled, history=History(counted=plan.round)), cohort.memory)
+            cohort.keep(replace(settled, history=History(counted=plan.round)), memory)
         return uploads, values
 
     def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:

@@ -212,7 +212,7 @@ class AlgorithmStrategy(Strategy):
         self.summary()
         self.deadline_seconds = self._terms.deadline_seconds or timeout
         if isinstance(grid, PromptGrid):
-            grid.limit_replies(largest_bytes(self.state))
+            grid.limit_replies(largest_bytes(self.algorithm.uploaded_like(self.state)))
         self._downlink.take(initial_arrays)
         del initial_arrays
         result = Result()
@@ -328,7 +328,7 @@ class AlgorithmStrategy(Strategy):
             if name not in self._plans:
                 raise MessageError("an upload that nobody was asked for")
             most_values = self.algorithm.most_uploaded(self._plans[name], self.state.model.shape[-1])
-            report = unpack_report(reply.content, self.state, most_values)
+            report = unpack_report(reply.content, self.algorithm.uploaded_like(self.state), most_values)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
