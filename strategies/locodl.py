@@ -24,6 +24,7 @@ from torch import Tensor
 
 from common.randomness import stream
 from common.ranges import Range
+from common.rounds.algorithm import Density
 from common.rounds.rounding import rounded
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.vectors.sparsity import kept_count
@@ -34,8 +35,9 @@ from strategies.proxskip import ProxSkip
 class LoCoDL(ProxSkip):
     """Local training with unbiased compression; v is the `control` of the server's state."""
 
-    uploads_are_pruned: ClassVar[bool] = True
+    uploads_are_alike: ClassVar[bool] = False
 
+    upload_density: Density = 0.1  # K / d, of rand-K; `density` is of the model that is evaluated and kept
     control_step: Annotated[float, Range(above=0, at_most=1)] = 0.5  # chi
 
     def initial_state(self, state: ServerState) -> ServerState:
@@ -62,7 +64,7 @@ class LoCoDL(ProxSkip):
     ) -> tuple[Upload, Tensor]:
         """Upload d_i; what the control is closed with, y^ + d_i, makes of the next y the difference of d and d_i."""
         shared = _shared(plan, state)
-        sent = rounded(plan, _rand_k(plan, weights - shared))
+        sent = rounded(plan, _rand_k(plan, weights - shared, self.upload_density))
         return Upload(model=sent), shared + sent
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
@@ -80,9 +82,13 @@ class LoCoDL(ProxSkip):
         moved = (mean.model - (model - shared)) * (participation * self._step(plan, model.shape[-1]))
         return replace(state, model=model, control=state.control + moved, buffers=mean.buffers)
 
+    def most_uploaded(self, plan: RoundPlan, size: int) -> int:
+        """Return K."""
+        return kept_count(self.upload_density, size)
+
     def _step(self, plan: RoundPlan, size: int) -> float:
         """Return c."""
-        variance = size / kept_count(plan.density, size) - 1  # omega
+        variance = size / kept_count(self.upload_density, size) - 1  # omega
         return plan.probability * self.control_step / (plan.learning_rate * (1 + 2 * variance))
 
 
@@ -92,10 +98,10 @@ def _shared(plan: RoundPlan, state: ServerState) -> Tensor:
     return state.model + state.control * (plan.local_steps * plan.learning_rate)
 
 
-def _rand_k(plan: RoundPlan, distance: Tensor) -> Tensor:
+def _rand_k(plan: RoundPlan, distance: Tensor, density: float) -> Tensor:
     """Keep K places of every row, which each client draws by itself, and scale them to be right on average."""
     size = distance.shape[-1]
-    kept = kept_count(plan.density, size)
+    kept = kept_count(density, size)
     mask = np.zeros((len(plan.seats), size), bool)
     for row, seat in zip(mask, plan.seats, strict=True):
         row[stream(plan.seed, "rand-k", plan.round, seat).choice(size, kept, replace=False, shuffle=False)] = True

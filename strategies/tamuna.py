@@ -15,7 +15,7 @@ are missing, a coordinate has the mean of those that came, and stays as it was w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,8 @@ from strategies.proxskip import ProxSkip
 @dataclass(frozen=True, kw_only=True)
 class Tamuna(ProxSkip):
     """A share s / c of the model in every upload, whoever takes part."""
+
+    uploads_are_alike: ClassVar[bool] = False
 
     senders_per_place: Annotated[int, Range(at_least=2)] = 2  # s
 

@@ -30,7 +30,7 @@ NAMES = plugins.available(Algorithm.plugin_package)
 ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
 OPTIONS: dict[str, dict[str, float]] = {
     "hybrid": {"local_density": 0.5},
-    "locodl": {"control_step": 0.3},
+    "locodl": {"control_step": 0.3, "upload_density": DENSITY},
     "randprox_l1": {"l1_strength": 0.2},
     "sparse_proxskip_arena": {"arena": 2.5, "exploration": 1.0, "dense_rounds": 3},
 }
@@ -273,6 +273,15 @@ def test_hybrid_at_its_loose_end_is_sparse_proxskip() -> None:
     tight = models_of(make_experiment("hybrid", local_density=DENSITY), problem)
     assert all(torch.equal(one, other) for one, other in zip(straight_through, loose, strict=True))
     assert not torch.equal(straight_through[-1], tight[-1])
+
+
+@pytest.mark.parametrize("name", ["proxskip", "scaffold", "locodl", "tamuna"])
+def test_dense_methods_with_controls_find_the_optimum_though_clients_differ(name: str) -> None:
+    problem = random_problem(CLIENTS, SIZE, seed=13, dtype=torch.float64)
+    options = {} if name in DENSE else {"density": 1.0}
+    simulation = simulation_of(replace(make_experiment(name, None, **options), rounds=1500), problem)
+    distances = [-problem.evaluate(simulation.state)["test_closeness"] for _ in simulation.rounds()]
+    assert distances[-1] < 1e-6 * distances[0]
 
 
 @pytest.mark.parametrize("name", WITH_CONTROL)

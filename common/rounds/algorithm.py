@@ -62,6 +62,7 @@ class Algorithm(ABC):
     closes_with_average: ClassVar[bool] = False  # its controls: what rounding takes from a mean then counts
     keeps_zero_sum: ClassVar[bool] = True  # of its controls, where it has any; some methods show what is without that
     uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
+    uploads_are_alike: ClassVar[bool] = True  # those of honest clients; else nobody can be told by being unlike them
     is_dense: ClassVar[bool]
 
     learning_rate: Annotated[float, Range(above=0)]  # gamma

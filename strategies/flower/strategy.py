@@ -27,7 +27,7 @@ from common.learning.task import OwnDataProblem, Problem, mean_over_examples
 from common.messages.flower import CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import Evaluation, unpack_evaluation, unpack_report
 from common.rounds.account import Purpose, RoundAccount
-from common.rounds.algorithm import server_round
+from common.rounds.algorithm import Algorithm, server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.outliers import Change
@@ -81,6 +81,9 @@ class AlgorithmStrategy(Strategy):
             raise UserError(f"a round cannot have at least {terms.minimum_clients} of {experiment.clients} clients")
         if terms.robust > (most := most_left_out(experiment.clients)):
             raise UserError(f"of {experiment.clients} clients at most {most} may lie (--robust), not {terms.robust}")
+        if terms.robust and not experiment.algorithm.uploads_are_alike:
+            name = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
+            raise UserError(f"--robust compares uploads, and those of {name} are unlike each other; leave it out")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
         self._problem = problem
