@@ -4,6 +4,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_TO_FUZZ := .venv/.ready-to-fuzz
 READY_TO_BROWSE := .venv/.ready-to-browse
+READY_FOR_EXAMPLES := .venv/.ready-for-examples
 FUZZ_SECONDS ?= 60
 # Real data sets beside the checkout, where there are any; tests that need them are skipped elsewhere.
 export PROXSKIP_DATA ?= $(abspath $(wildcard ../shared/data))
@@ -40,7 +41,7 @@ demo: $(READY)  ## three methods on handwritten digits, each a server and four c
 test: $(READY)  ## the fast tests
 	$(BIN)/python -m pytest -n 3 --dist worksteal  # on two cores: some of them wait for processes
 
-test-slow: $(READY)  ## the tests that take minutes
+test-slow: $(READY_FOR_EXAMPLES)  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
 test-browser: $(READY_TO_BROWSE)  ## the page of watch in a real browser: needs chromium and chromedriver
@@ -91,6 +92,10 @@ $(READY): pyproject.toml
 $(READY_TO_BROWSE): $(READY)
 	@command -v chromedriver >/dev/null || { echo "needs chromium and chromedriver (Debian: apt install chromium chromium-driver)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	@touch $@
+
+$(READY_FOR_EXAMPLES): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[examples]'
 	@touch $@
 
 $(READY_TO_FUZZ): $(READY)

@@ -26,7 +26,7 @@ def run(vector: Tensor) -> list[Ratio]:
     """Return the time of both in copies of the model, the disk's own time included."""
     experiment = load_experiment("cifar10")
     sent = top_k(vector, 0.1)
-    encoded = encode_upload(Upload(model=sent), "float32")
+    encoded = encode_upload(Upload(model=sent))
     pending = Pending(plan=experiment.plan(1), reference=None, sent=encoded)
     memory = ClientMemory(control=torch.ones_like(vector), pending=pending)
     members = {"client-0": History(counted=1)}

@@ -32,6 +32,7 @@ from common.program.malloc import keep_freed_memory
 from common.rounds.history import History
 from common.rounds.schedule import Schedule
 from common.storage.spool import PIECE_BYTES, Spool, spooled
+from common.vectors.select_long import band_pass
 from strategies.sparse_proxskip import SparseProxSkip
 
 CPU = torch.device("cpu")
@@ -136,6 +137,7 @@ def _peak_bytes() -> int:
 
 
 if __name__ == "__main__":
+    band_pass(sys.maxsize)  # what the extra `fast` takes by itself is in every process, as imports are
     if len(sys.argv) == 1:
         print(*run())
     else:

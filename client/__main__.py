@@ -115,11 +115,13 @@ def join(
         os.environ["OMP_NUM_THREADS"] = str(threads)  # libraries start their threads when they are imported
 
     from client.join import Membership, prepare, serve  # they bring torch and flwr, which are slow to import
+    from common.program.device import describe_device
 
     chosen_device = prepare(device, threads, memory_limit)
+    typer.echo(f"computing on {describe_device(chosen_device)}", err=True)
     config: dict[str, bool | float | int | str] = {
         "data": str(data) if data else "",
-        "device": chosen_device,
+        "device": str(chosen_device),
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,

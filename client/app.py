@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-import torch
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from client.part import Part, default_name
 from client.round import ForgottenError, Participant, Station, StepHeard
-from common.errors import MessageError, PublicError, UserError
+from common.errors import MessageError, NotKeptError, PublicError, UserError
 from common.experiment.experiment import Experiment
+from common.learning.own_code import is_out_of_memory
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import (
     Run,
@@ -77,7 +77,7 @@ def make_app(participant_for: ParticipantFor, say: Say) -> ClientApp:
 
 
 def _train(participant: Participant, content: RecordDict) -> RecordDict:
-    return pack_report(participant.train(unpack_order(content, participant.like)))
+    return pack_report(participant.train(unpack_order(content, participant.like, participant.kept)))
 
 
 def _evaluate(participant: Participant, content: RecordDict) -> RecordDict:
@@ -171,25 +171,23 @@ def _reason(error: BaseException, say: Say) -> str:
     if isinstance(error, MessageError):  # of what the server itself has said
         return str(error)
     if isinstance(error, UserError):
+        if error.is_of_own_code and error.__cause__ is not None:
+            _tell_traceback("".join(traceback.format_exception(error.__cause__)))
         if error.public != str(error):
             say(str(error))
         return error.public
-    if _is_out_of_memory(error):
+    if is_out_of_memory(error):
         say(str(error))
         return "this client has not enough memory for that (see --memory-limit)"
     _tell_traceback("".join(traceback.format_exception(error)))
     return f"an unexpected {type(error).__name__}; the client's log says more"
 
 
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
-
-
 def _code(error: BaseException) -> int:
     match error:
         case ForgottenError():
             return CLIENT_FORGOT
-        case NoRoomError():
+        case NoRoomError() | NotKeptError():
             return CLIENT_CANNOT_NOW
         case _:
             return CLIENT_FAILED

@@ -33,7 +33,7 @@ MOST_WORKERS = 8  # more would wait for each other, not for the disk
 LONGEST_LEAVE_SECONDS = 1.9  # whatever a server has made this process do
 
 
-def prepare(device: str, threads: int | None, memory_limit: int | None) -> str:
+def prepare(device: str, threads: int | None, memory_limit: int | None) -> torch.device:
     """Take of this machine what the client may, and say now, not when the server first asks, if that cannot be.
 
     Return the device that is meant.
@@ -43,7 +43,7 @@ def prepare(device: str, threads: int | None, memory_limit: int | None) -> str:
         torch.set_num_threads(threads)
     if memory_limit is not None:
         limit_memory(memory_limit)
-    return str(chosen)
+    return chosen
 
 
 @dataclass(frozen=True, kw_only=True)

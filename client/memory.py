@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from common.codec.payload import decode_upload
+from common.codec.vector import Known
 from common.errors import UserError
 from common.experiment.config import Source, read
 from common.rounds.history import History
@@ -17,7 +18,7 @@ from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.slots import Slots
 from common.storage.spool import Spool
 
-FORMAT = "2"  # of what is saved; what an earlier version saved has no history, and is as good as lost
+FORMAT = "3"  # of what is saved; what an earlier version saved is as good as lost
 
 
 class MemoryFile:
@@ -35,11 +36,14 @@ class MemoryFile:
         if pending is not None:
             tensors["sent"] = _as_tensor(pending.sent)
             tensors["reference"] = pending.reference
+        tensors |= {f"kept {digest}": _as_tensor(model) for digest, model in memory.kept.items()}
         metadata = {
             "run": self._run,
             "format": FORMAT,
             "history": json.dumps(asdict(memory.history)),
             "plan": _plan_text(pending.plan) if pending is not None else "",
+            "kept": " ".join(map(str, memory.kept)),
+            "checksum": str(pending.checksum) if pending is not None else "",
         }
         self._slots.write(tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
 
@@ -50,28 +54,31 @@ class MemoryFile:
             return None  # or of an earlier run, which is over, or of an earlier version: the server then re-centres
         tensors, metadata = saved
         try:
-            pending = _pending(metadata["plan"], tensors, like)
+            pending = _pending(metadata, tensors, like)
             control = _checked(tensors.get("control"), like)
             history = read(History, json.loads(metadata["history"]), Source("its history"))
+            kept = {int(digest): _bytes_of(tensors[f"kept {digest}"]) for digest in metadata["kept"].split()}
         except (KeyError, ValueError, TypeError, RecursionError, UserError) as error:
             where = self._slots.files[0]
             raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
-        return ClientMemory(control=control, history=history, pending=pending)
+        return ClientMemory(control=control, history=history, pending=pending, kept=kept)
 
 
 def _plan_text(plan: RoundPlan) -> str:
     return json.dumps({field.name: getattr(plan, field.name) for field in fields(plan)}, default=list)
 
 
-def _pending(plan: str, tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
-    if not plan:
+def _pending(metadata: dict[str, str], tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
+    if not metadata["plan"]:
         return None
-    sent = tensors["sent"].numpy().tobytes()
-    decode_upload(sent, like)  # or it is none
+    plan = read(RoundPlan, json.loads(metadata["plan"]), Source("its plan"))
+    sent = _bytes_of(tensors["sent"])
+    decode_upload(sent, like, known=Known(step=plan.step or None))  # or it is none
     return Pending(
-        plan=read(RoundPlan, json.loads(plan), Source("its plan")),
+        plan=plan,
         reference=_checked(tensors.get("reference"), like),
         sent=sent,
+        checksum=int(metadata["checksum"]) % 2**32,
     )
 
 
@@ -82,6 +89,10 @@ def _checked(vector: Tensor | None, like: ServerState) -> Tensor | None:
             f"a vector of {list(vector.shape)} {vector.dtype} where {list(like.model.shape)} were expected"
         )
     return vector
+
+
+def _bytes_of(data: Tensor) -> bytes:
+    return data.numpy().tobytes()
 
 
 def _as_tensor(data: bytes | Spool) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,7 +16,10 @@ from client.memory import MemoryFile
 from client.part import Part
 from client.shared_problem import SharedProblem
 from client.state_folder import identity_of
+from common.codec.given import Given
 from common.codec.payload import checksum_of, decode_upload, encode_upload
+from common.codec.scales import scale_of
+from common.codec.vector import Known, decode, encode
 from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -75,12 +79,14 @@ class Participant:
         like: ServerState,
         device: torch.device,
         memory_file: MemoryFile | None,
+        number: int = 0,
     ) -> None:
         self.introduction = introduction
         self.name = introduction.client
         self.like = _on(like, torch.device("meta"))  # the sizes that messages must have, and no numbers
         self._uploaded_like = algorithm.uploaded_like(self.like)
         self.on_step: StepHeard = _ignore
+        self._number = number  # by which its roundings differ from those of others
         self._algorithm = algorithm
         self._problem = problem
         self._objective = problem.objective([own])
@@ -98,8 +104,13 @@ class Participant:
         memory_file = None
         if station.state_folder:
             memory_file = MemoryFile(station.state_folder, station.name, run, wait_for_disk=station.wait_for_disk)
-        introduction = Introduction(client=station.name, identity=identity_of(station.state_folder, station.name))
-        return cls(introduction, algorithm, problem, own, like, station.device, memory_file)
+        introduction = Introduction(
+            client=station.name,
+            identity=identity_of(station.state_folder, station.name),
+            frozen=problem.frozen_digest(),
+        )
+        number = station.part.index if station.part else zlib.crc32(station.name.encode())
+        return cls(introduction, algorithm, problem, own, like, station.device, memory_file, number)
 
     def first_state(self) -> ServerState:
         """Return what the first round of a run starts from."""
@@ -107,22 +118,41 @@ class Participant:
 
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
-        pending, seconds = self._memory.pending, dict[str, float]()
-        if pending is None or not self._is_asked_again(order):
-            pending, seconds = self._finished(order)
+        given = Given.of(order.state.model)
+        if self._is_asked_again(order):
+            upload, seconds = self._again(given), dict[str, float]()
+        else:
+            upload, seconds = self._finished(order, given)
         return Report(
             client=self.name,
             round=order.plan.round,
             seconds=seconds,
             peak=peak_memory(self._device),
-            upload=pending.sent,
+            upload=upload,
+            given=given.digest if given else 0,
         )
 
-    def _finished(self, order: Order) -> tuple[Pending, dict[str, float]]:
+    def kept(self, digest: int) -> Given | None:
+        """Return a model that came down before, for another to be given it."""
+        model = self._memory.kept.get(digest)
+        return None if model is None else Given.of(decode(model, self.like.model.shape[-1]))
+
+    def _again(self, given: Given | None) -> bytes | Spool:
+        """Return the pending upload, given the model of this order, which is mostly what it was given before."""
+        memory, pending = self._memory, self._memory.pending
+        assert pending is not None
+        upload = _sent(pending, self._uploaded_like)
+        encoded = encode_upload(upload, scale_of(pending.plan), given.entries if given else None)
+        if (checksum := checksum_of(encoded)) != pending.checksum:
+            self._remember(replace(memory, pending=replace(pending, checksum=checksum)))
+        return encoded
+
+    def _finished(self, order: Order, given: Given | None) -> tuple[bytes | Spool, dict[str, float]]:
         """Run a round, and remember it before anybody hears of it; say what its phases took."""
-        watch, plan = _Stopwatch(), order.plan
+        watch, plan = _Stopwatch(), replace(order.plan, client=self._number)
+        kept = _with(given, self._memory.kept)
         # Kept at once, for the old control to go: should the round fail, the next try finds nothing left to settle.
-        self._memory = _finite(self._settled(order))
+        self._memory = replace(_finite(self._settled(order)), kept=kept)
         upload, memory = client_round(
             self._algorithm,
             plan,
@@ -137,11 +167,13 @@ class Participant:
         pending = memory.pending
         assert pending is not None
         reference = None if pending.reference is upload.model else pending.reference
-        pending = replace(pending, reference=reference, sent=encode_upload(here, plan.precision))
+        alone = encode_upload(here, scale_of(plan))
+        upload_given = encode_upload(here, scale_of(plan), given.entries) if given else alone
+        pending = replace(pending, reference=reference, sent=alone, checksum=checksum_of(upload_given))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))
         watch.end("save")
-        return pending, watch.seconds
+        return upload_given, watch.seconds
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
@@ -181,7 +213,7 @@ class Participant:
         """Close the pending round if the server counted it, or forget it: the sum of the h_i stays zero either way."""
         memory, pending = self._memory, self._memory.pending
         if pending is not None and pending.plan.round == told.counted and average is not None:
-            history = memory.history.after_round(told.counted, checksum_of(pending.sent))
+            history = memory.history.after_round(told.counted, pending.checksum)
             memory = replace(self._algorithm.settle(self._recalled(), average), history=history)
         if self._algorithm.has_control and memory.history != told:
             raise ForgottenError(_what_is_lost(self.name, told, memory.history))
@@ -193,7 +225,7 @@ class Participant:
         if pending is None or not self._algorithm.has_control:
             return memory
         if pending.reference is None:
-            reference = decode_upload(pending.sent, self._uploaded_like).model.dense().to(self._device)
+            reference = _sent(pending, self._uploaded_like).model.to(self._device)
         else:
             reference = pending.reference.clone()
         return replace(memory, pending=replace(pending, reference=reference))
@@ -212,6 +244,20 @@ class Participant:
         if self._memory_file:
             self._memory_file.save(memory, wait_for_disk=wait_for_disk)
         self._memory = memory
+
+
+def _with(given: Given | None, kept: Mapping[int, bytes | Spool]) -> dict[int, bytes | Spool]:
+    """Return the last two models: the server may not hear of the last one, and go on from the one before."""
+    if given is None or given.digest in kept:
+        return dict(kept)
+    return {**dict(list(kept.items())[-1:]), given.digest: encode(given.entries.dense())}
+
+
+def _sent(pending: Pending, like: ServerState) -> Upload:
+    """Return the upload of a pending round."""
+    sent = decode_upload(pending.sent, like, known=Known(step=pending.plan.step or None))
+    control, buffers = (None if one is None else one.dense() for one in (sent.control_change, sent.buffers))
+    return Upload(model=sent.model.dense(), control_change=control, buffers=buffers)
 
 
 def _finite(memory: ClientMemory) -> ClientMemory:

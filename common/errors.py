@@ -8,6 +8,7 @@ class UserError(Exception):
     """
 
     public = "it cannot do that; its own log says why"
+    is_of_own_code = False  # the user's: then the line says where, and the traceback of its cause how it got there
 
     def __init__(self, text: str, public: str = "") -> None:
         super().__init__(text)
@@ -32,3 +33,7 @@ class DecodeError(ValueError):
 
 class MessageError(ValueError):
     """A message that does not say what it must."""
+
+
+class NotKeptError(MessageError):
+    """A message that is given a model which this side does not have: what comes next must be given none."""

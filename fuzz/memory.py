@@ -20,13 +20,13 @@ from torch import Tensor
 from client.memory import MemoryFile
 from common.codec.payload import encode_upload
 from common.errors import UserError
-from common.messages.messages import PLAN_RANGES
 from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.storage.slots import HEADER, MAGIC
 from fuzz.codec import mutate_payload
 from fuzz.target import Change, Target, refused
 
+NUMBERS = ("round", "local_steps", "probability", "learning_rate", "density", "step")  # of a plan
 RUN, CLIENT = "digits", "client-0"
 LIKE = ServerState(model=torch.zeros(6))
 KINDS = {"BOOL": 1, "U8": 1, "F8_E4M3": 1, "F8_E8M0": 1, "BF16": 2, "F16": 2, "I32": 4, "F32": 4, "F64": 8, "C64": 8}
@@ -47,7 +47,7 @@ def read(data: bytes) -> bool:
         return False
     assert all((vector.shape, vector.dtype) == (LIKE.model.shape, torch.float32) for vector in _vectors(memory))
     plan = memory.pending.plan if memory.pending else None
-    assert plan is None or all(isinstance(getattr(plan, name), int | float) for name in PLAN_RANGES)
+    assert plan is None or all(isinstance(getattr(plan, name), int | float) for name in NUMBERS)
     memory.history.after_round(1, 0)
     _check_that_it_comes_back(memory)
     return True
@@ -130,7 +130,7 @@ def seeds() -> Iterator[bytes]:
     """Yield what a client saves: at first, in mid-run, of methods with a control variate and without."""
     plan = RoundPlan(round=2, local_steps=16, probability=1 / 16, learning_rate=0.5, density=0.1, precision="float32")
     control, model = torch.arange(6.0), torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0, 0.0])
-    sent = bytes(encode_upload(Upload(model=model), "float32")[:])
+    sent = bytes(encode_upload(Upload(model=model))[:])
     whole = Pending(plan=plan, reference=None, sent=sent)
     other = Pending(plan=plan, reference=control, sent=sent)
     history = History(counted=1, recentred=1, digest=2**64 - 1)

@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError as ProtoError
 from google.protobuf.message import Message
 
 from common.codec.payload import encode_upload
+from common.codec.scales import BFLOAT16
 from common.errors import MessageError
 from common.learning.task import Measured
 from common.messages import messages as wire
@@ -118,7 +119,7 @@ def _report(content: RecordDict, expected: ServerState) -> RecordDict:
     vectors = (report.upload.model, report.upload.control_change, report.upload.buffers)
     model, control, buffers = (None if vector is None else vector.dense() for vector in vectors)
     assert model is not None
-    upload = encode_upload(Upload(model=model, control_change=control, buffers=buffers), "float32")
+    upload = encode_upload(Upload(model=model, control_change=control, buffers=buffers))
     told = {field.name: getattr(report, field.name) for field in fields(report)}
     return wire.pack_report(wire.Report(**{**told, "upload": upload}))
 
@@ -192,7 +193,8 @@ def _changed_value(field: FieldDescriptor, value: object, change: Change, random
         case bool():
             return not value
         case int():
-            return random.choice(NUMBERS[: 7 if field.enum_type else None])
+            is_signed = field.cpp_type == field.CPPTYPE_INT32
+            return random.choice(NUMBERS[: 7 if field.enum_type or is_signed else None])
         case _:
             return random.choice(FLOATS)
 
@@ -234,7 +236,7 @@ def _questions(state: ServerState) -> Iterator[RecordDict]:
 
 
 def _replies(state: ServerState) -> Iterator[RecordDict]:
-    upload = encode_upload(Upload(model=state.model, control_change=state.control, buffers=state.buffers), "bfloat16")
+    upload = encode_upload(Upload(model=state.model, control_change=state.control, buffers=state.buffers), BFLOAT16)
     peak, seconds = PeakMemory(120.0, None), {"train": 1.5, "encode": 0.1, "save": 0.2}
     yield wire.pack_introduction(wire.Introduction(client="client-0", identity="0123"))
     yield wire.pack_report(wire.Report(client="client-0", round=3, seconds=seconds, peak=peak, upload=upload))

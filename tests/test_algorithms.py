@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -19,8 +20,9 @@ from common.rounds.algorithm import Algorithm, client_round, server_round
 from common.rounds.history import History
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
+from common.rounds.objective import Gradient, Objective
 from common.rounds.schedule import Schedule, ScheduleKind, local_steps
-from common.rounds.state import ClientMemory, ServerState, Upload
+from common.rounds.state import ClientMemory, Precision, ServerState, Upload
 from common.vectors.sparsity import kept_count, top_k
 from server.simulation.simulation import Simulation
 from tests.harness import textbook
@@ -173,6 +175,48 @@ def test_a_round_changes_nothing_that_it_was_given_but_the_model_that_becomes_it
     assert numbers_in(memory_before) == numbers_in(memory)
 
 
+class WithPoint(Objective):
+    """A loss that reads its weights at one place, as a network does, and gives its gradient at another."""
+
+    def __init__(self, loss: Objective) -> None:
+        self._loss = loss
+
+    @contextmanager
+    def round(self, number: int, buffers: Tensor | None) -> Iterator[Gradient]:
+        with self._loss.round(number, buffers) as gradient:
+            yield GradientAtPoint(gradient)
+
+    def loss(self, weights: Tensor, buffers: Tensor | None) -> Tensor:
+        return self._loss.loss(weights, buffers)
+
+
+class GradientAtPoint(Gradient):
+    def __init__(self, gradient: Gradient) -> None:
+        self._gradient = gradient
+        self._weights, self._found = torch.full((SIZE,), torch.nan), torch.full((SIZE,), torch.nan)
+        self.point = self._weights
+
+    def __call__(self, weights: Tensor) -> Tensor:
+        if weights is not self.point:
+            self._weights.copy_(weights)
+        return self._found.copy_(self._gradient(self._weights))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_a_network_reads_its_weights_makes_no_difference(name: str) -> None:
+    experiment = make_experiment(name)
+    algorithm, objective = experiment.algorithm, random_problem(CLIENTS, SIZE, seed=9).objective([0])
+    state = algorithm.initial_state(ServerState(model=torch.linspace(-1, 1, SIZE)))
+    memory, plan = algorithm.initial_memory(state), replace(experiment.plan(2), seats=(0,))
+    rounds = [
+        client_round(algorithm, plan, given_away(state), memory, one) for one in (objective, WithPoint(objective))
+    ]
+    (expected, _), (found, _) = rounds
+    assert numbers_in(expected) == numbers_in(found)
+    expected_control, found_control = (algorithm.settle(remembered, state.model) for _, remembered in rounds)
+    assert numbers_in(expected_control) == numbers_in(found_control)
+
+
 def given_away(state: ServerState) -> ServerState:
     return replace(state, model=state.model.clone())
 
@@ -323,11 +367,12 @@ def test_the_sum_survives_a_client_that_misses_a_round(name: str) -> None:
     assert centred.sum(0).norm() < 1e-5 * centred.norm(dim=-1).sum()
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
 @pytest.mark.parametrize("name", NAMES)
-def test_bfloat16_uploads_keep_the_zero_sum(name: str) -> None:
+def test_rounded_uploads_keep_the_zero_sum(name: str, precision: Precision) -> None:
     experiment = make_experiment(name)
     problem = random_problem(CLIENTS, SIZE, seed=2)
-    rounded = simulation_of(replace(experiment, codec=Codec(precision="bfloat16")), problem)
+    rounded = simulation_of(replace(experiment, codec=Codec(precision=precision)), problem)
     sums = [record.control_sum_norm or 0.0 for record in rounded.rounds()]
     assert not torch.equal(rounded.state.model, models_of(experiment, problem)[-1])
     if name not in LOSE_THE_ZERO_SUM:

@@ -15,7 +15,10 @@ from client.memory import MemoryFile
 from client.part import Part
 from client.round import ForgottenError, Participant, Station
 from client.shared_problem import SharedProblem
+from common.codec.given import digest_of
 from common.codec.payload import checksum_of, decode_upload
+from common.codec.places import entries_of
+from common.codec.vector import Known
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
@@ -56,6 +59,11 @@ def counted(report: Report[bytes | Spool], before: History = NEW) -> History:
     return before.after_round(report.round, checksum_of(report.upload))
 
 
+def known(model: torch.Tensor) -> Known:
+    """What a server knows of the uploads of a round that starts from this model."""
+    return Known(given=entries_of(model))
+
+
 def same(one: Report[bytes | Spool], other: Report[bytes | Spool]) -> bool:
     return one.upload == other.upload
 
@@ -74,7 +82,7 @@ def test_a_client_started_anew_goes_on_where_it_was(name: str, tmp_path: Path) -
         expected = resident.train(orders[0])
         assert same(restarted.train(orders[1]), expected)
         history = counted(expected, history)
-        uploaded = decode_upload(expected.upload, state).model.dense()
+        uploaded = decode_upload(expected.upload, state, known=known(state.model)).model.dense()
         state = ServerState(model=0.9 * uploaded, control=state.control)
 
 
@@ -82,9 +90,43 @@ def test_asked_again_for_a_round_it_sends_the_same_without_training(tmp_path: Pa
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, station(1, tmp_path), "run")
     first = client.train(order(experiment, 1, torch.zeros(650), NEW))
-    assert same(client.train(order(experiment, 1, torch.ones(650), NEW)), first)
+    assert same(client.train(order(experiment, 1, torch.zeros(650), NEW)), first)
     restarted = Participant.join(experiment, station(1, tmp_path), "run")
-    assert same(restarted.train(order(experiment, 1, torch.ones(650), NEW)), first)
+    assert same(restarted.train(order(experiment, 1, torch.zeros(650), NEW)), first)
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "grid"])
+def test_asked_again_with_another_model_it_sends_the_same_values_given_that(precision: str, tmp_path: Path) -> None:
+    """They are counted by the bytes that were sent last, also when the client was started anew in between."""
+    experiment = load_experiment("digits", [*SETTINGS, f"codec.precision={precision}"])
+    client, models = Participant.join(experiment, station(1, tmp_path), "run"), (torch.ones(650), torch.randn(650))
+    plan = experiment.plan(1, models[0])
+    assert plan.precision == precision
+    uploads = []
+    for model in models:
+        told = Order(plan=plan, history=NEW, state=ServerState(model=model.clone()))
+        report = client.train(told)
+        known_here = Known(given=entries_of(model), step=plan.step or None)
+        uploads.append(decode_upload(report.upload, ServerState(model=model), known=known_here).model.dense())
+        client = Participant.join(experiment, station(1, tmp_path), "run")
+    assert uploads[0].equal(uploads[1])
+    assert uploads[0].count_nonzero() == 65
+    client.train(order(experiment, 2, torch.zeros(650), counted(report)))  # or it would say that it has forgotten
+
+
+def test_the_last_two_models_are_kept_also_by_a_client_started_anew(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", SETTINGS)
+    client, history = Participant.join(experiment, station(1, tmp_path), "run"), NEW
+    models = [torch.full((650,), float(number)) for number in (1, 2, 3)]
+    for number, model in enumerate(models):
+        history = counted(client.train(order(experiment, number + 1, model, history)), history)
+    restarted = Participant.join(experiment, station(1, tmp_path), "run")
+    for one in (client, restarted):
+        found = [one.kept(digest_of(entries_of(model))) for model in models]
+        assert found[0] is None
+        assert [given.entries.dense().tolist() for given in found[1:] if given] == [
+            model.tolist() for model in models[1:]
+        ]
 
 
 def test_a_round_says_what_its_phases_took_and_one_that_is_sent_again_nothing(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ REPOSITORY = Path(__file__).parent.parent
 def test_a_comparison_says_who_needs_least_and_cuts_nothing_off() -> None:
     def row(name: str, density: float, *bits: float | None) -> RunInComparison:
         costs = [ToReach(level=level, upload_bits=one) for level, one in zip((0.8, 0.9, 0.95), bits, strict=True)]
-        return RunInComparison(name=name, density=density, final=density, best=1.0, upload_bits=8e6, to_reach=costs)
+        return RunInComparison(
+            name=name, density=density, final=density, best=1.0, upload_bits=8e6, bits_a_value=5.0, to_reach=costs
+        )
 
     long_name = "a_method_whose_name_is_longer_than_any_other"
     rows = [row(long_name, 0.1, 8e4, 8e5, None), row("other", 0.1, 4e4, None, None), row("dense", 1.0, 8e4, 4e5, None)]

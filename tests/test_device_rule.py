@@ -87,7 +87,7 @@ def test_augmentation_draws_on_the_device() -> None:
 
 
 @pytest.mark.parametrize("name", ["sparse_proxskip", "hybrid", "proxskip", "fediht"])
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float32", "bfloat16", "grid"])
 def test_a_whole_round_of_the_original_width_waits_for_nothing(name: str, precision: Precision) -> None:
     run_round(name, objective_of(Pictures(width=64)), 2, precision)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 from client import node
 from client.__main__ import app as client_app
-from client.app import _is_out_of_memory
 from client.part import Part
 from client.round import Participant, Station
 from client.stream import Pace
@@ -26,11 +26,14 @@ from common.codec.payload import decode_upload
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
+from common.learning.own_code import is_out_of_memory
 from common.messages.messages import Order
+from common.program.device import deal_out, devices_here
 from common.rounds.history import History
 from common.rounds.state import ServerState
 from server.link.hub import Hub
 from strategies.hybrid import Hybrid
+from tests.harness.pages import REPOSITORY
 from tests.harness.processes import deploy
 
 SETTINGS = ["clients=2", "rounds=3", "schedule.period=4", "algorithm.density=0.1"]
@@ -159,14 +162,59 @@ def test_a_process_takes_no_more_memory_than_it_may() -> None:
 def test_too_little_memory_is_told_from_other_failures(allocate: Callable[[], object]) -> None:
     with pytest.raises((RuntimeError, MemoryError)) as failure:
         allocate()
-    assert _is_out_of_memory(failure.value)
-    assert not _is_out_of_memory(RuntimeError("something else"))
+    assert is_out_of_memory(failure.value)
+    assert not is_out_of_memory(RuntimeError("something else"))
 
 
 def test_a_client_imports_nothing_of_the_server_nor_of_data_science() -> None:
     program = (
         "import sys, client.__main__, client.join, common.tasks.tabular\n"
-        "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL'}\n"
+        "heavy = {'server', 'matplotlib', 'sklearn', 'scipy', 'pandas', 'pyarrow', 'torchvision', 'PIL', 'numba'}\n"
         "print(sorted(heavy & {name.split('.')[0] for name in sys.modules}))"
     )
     assert output_of(program) == "[]"
+
+
+TWO_GPUS = ["cpu", "cuda:0", "cuda:1"]
+
+
+@pytest.mark.parametrize(
+    ("devices", "here", "dealt"),
+    [
+        ("auto", TWO_GPUS, ["cuda:0", "cuda:1", "cuda:0"]),
+        ("auto", ["cpu"], ["cpu", "cpu", "cpu"]),
+        ("auto", ["cpu", "mps"], ["cpu", "cpu", "cpu"]),
+        ("cpu", TWO_GPUS, ["cpu", "cpu", "cpu"]),
+        ("cuda:1", TWO_GPUS, ["cuda:1", "cuda:1", "cuda:1"]),
+        ("cuda:1, cuda:0", TWO_GPUS, ["cuda:1", "cuda:0", "cuda:1"]),
+        ("cuda:0,cuda:0,cpu", TWO_GPUS, ["cuda:0", "cuda:0", "cpu"]),
+    ],
+)
+def test_devices_are_dealt_out_in_turns(devices: str, here: list[str], dealt: list[str]) -> None:
+    assert deal_out(devices, 3, here) == dealt
+
+
+@pytest.mark.parametrize("devices", ["cuda:2", "cuda:0,cuda:2", "cuda", "cuda:0,", "", "toaster"])
+def test_a_device_that_is_not_here_is_not_dealt_out(devices: str) -> None:
+    with pytest.raises(
+        UserError, match=r"^--devices: '[^']*' is not on this machine; torch finds cpu, cuda:0, cuda:1$"
+    ):
+        deal_out(devices, 3, TWO_GPUS)
+
+
+def test_what_is_here_can_be_used() -> None:
+    for name in devices_here():
+        assert torch.ones(2, device=name).sum().item() == 2
+
+
+def test_the_compose_file_for_gpus_gives_each_client_one_of_its_own() -> None:
+    folder = REPOSITORY / "docker"
+    plain, gpus = (
+        yaml.safe_load((folder / name).read_text())["services"] for name in ("compose.yaml", "compose.gpu.yaml")
+    )
+    assert gpus.keys() == {name for name in plain if name.startswith("client-")}
+    for name, own in gpus.items():
+        assert own["command"] == plain[name]["command"].replace("--threads 1", "--device cuda:0")
+    held = [own["deploy"]["resources"]["reservations"]["devices"] for own in gpus.values()]
+    assert [one["device_ids"] for (one,) in held] == [["0"], ["1"], ["2"]]
+    assert all(one["capabilities"] == ["gpu"] for (one,) in held)

@@ -254,7 +254,7 @@ def test_under_flowers_own_start_a_round_that_is_lost_is_left_out_and_the_sum_st
     Strategy.start(stock.strategy, stock.grid, stock.strategy.initial_arrays, num_rounds=12)
     (third, fifth) = (record.payload_bytes_up or 0 for record in stock.records if record.round in (3, 5))
     (down, down_twice) = (record.payload_bytes_down or 0 for record in stock.records if record.round in (3, 5))
-    assert fifth == third
+    assert 0.7 * third < fifth < 1.4 * third
     assert down_twice > 1.5 * down  # what was sent for round 4 is not forgotten
     assert [record.round for record in stock.records] == [1, 2, 3, 5, 6, 7, 8, 9, 10, 11, 12]
     assert len(stock.audits) == 11

@@ -11,9 +11,12 @@ def module() -> nn.Module:
 
 
 def test_parameters_and_buffers_lie_apart() -> None:
-    net = module()
-    assert Layout.of_parameters(net).size == 8 + 4 + 3
-    assert list(Layout.of_buffers(net).shapes) == ["1.running_mean", "1.running_var"]
+    flat = TrainedPart(module(), torch.device("cpu"))
+    assert len(flat.weights) == 8 + 4 + 3
+    names = [name for name in flat.tensors(flat.state()) if name not in dict(module().named_parameters())]
+    assert names == ["1.running_mean", "1.running_var", "1.num_batches_tracked"]
+    assert flat.buffers is not None
+    assert len(flat.buffers) == 2 + 2  # the counter of steps is in neither vector
 
 
 def test_round_trip_of_a_batch() -> None:
@@ -27,7 +30,7 @@ def test_round_trip_of_a_batch() -> None:
 
 def test_a_vector_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="15 numbers, got 3"):
-        Layout.of_parameters(module()).unflatten(torch.zeros(3))
+        Layout.of(module().named_parameters()).unflatten(torch.zeros(3))
 
 
 def test_a_trained_part_computes_on_its_vector() -> None:
@@ -48,7 +51,3 @@ def test_buffers_are_read_and_written() -> None:
     assert buffers.tolist() == [1.0, 2.0, 3.0, 4.0]
     flat.module.eval()
     assert dict(flat.module.named_buffers())["1.running_var"].tolist() == [3.0, 4.0]
-
-
-def test_a_module_without_buffers_has_none() -> None:
-    assert TrainedPart(nn.Linear(2, 1), torch.device("cpu")).read_buffers() is None

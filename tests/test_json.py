@@ -61,6 +61,7 @@ def test_report_has_the_numbers_of_the_table_and_draws_nothing(tmp_path: Path) -
             "final": points[name][-1][1],
             "best": max(score for _, score in points[name]),
             "upload_bits": points[name][-1][0],
+            "bits_a_value": pytest.approx(points[name][-1][0] / (3 * {"sparse": 65, "dense": 650}[name]), rel=0.1),
             "to_reach": [{"level": level, "upload_bits": reached}],
         }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["dense", "sparse"]

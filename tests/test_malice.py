@@ -27,6 +27,7 @@ from server.link.hub import Hub
 from strategies.flower.terms import Terms
 from tests.harness.memory import messages_in_memory
 from tests.harness.processes import client_process, deploy
+from tests.harness.random_vectors import sealed
 from tests.harness.raw_stream import RawStream
 from tests.harness.witness import Witness
 
@@ -36,7 +37,7 @@ Trick = Callable[[int], RecordDict]
 
 
 def report(number: int, model: torch.Tensor, client: str = NAME) -> RecordDict:
-    upload = encode_upload(Upload(model=model), "float32")
+    upload = encode_upload(Upload(model=model))
     return pack_report(Report(client=client, round=number, seconds={"train": 0.1}, peak=PeakMemory(1.0), upload=upload))
 
 
@@ -59,14 +60,14 @@ def damaged(number: int) -> RecordDict:
 
 # What it sends in a round, and what the server says of that.
 TRICKS: dict[str, Callable[[int], RecordDict]] = {
-    "where 260 bytes of values were expected": lambda number: report(number, sparse(size=SIZE - 100)),
+    "checksum that is wrong": lambda number: report(number, sparse(size=SIZE - 100)),
     "not finite": lambda number: report(number, sparse(float("nan"))),
     "for round 1": lambda _: report(1, sparse()),
     "66 values where at most 65": lambda number: report(number, sparse(kept=KEPT + 1)),
     "'client-0' for round": lambda number: report(number, sparse(), client="client-0"),
     "a reply that is nothing where a report was expected": lambda _: content_of(b""),
     "bytes that are no Reply": lambda _: content_of(b"\xff"),
-    "lengths add up": lambda number: payload(np.random.default_rng(1).bytes(1000), number),
+    "an unknown form": lambda number: payload(sealed(b"\x20" + np.random.default_rng(1).bytes(1000)), number),
     "checksum": damaged,
     "norm is beyond 100": lambda number: report(number, sparse(1e6)),
     "an upload of 'xxxx": lambda number: report(number, sparse(), client="x" * 10_000),
@@ -173,7 +174,7 @@ def test_who_was_cut_off_may_come_again_and_is_asked_again(hub: Hub, tmp_path: P
 
 
 def test_the_server_keeps_nothing_of_what_it_refuses(hub: Hub, tmp_path: Path) -> None:
-    tricks = [TRICKS[name] for name in ("not finite", "checksum", "lengths add up")]
+    tricks = [TRICKS[name] for name in ("not finite", "checksum", "an unknown form")]
     bundle = bundle_of(tmp_path)
     run_with(hub, bundle, tricks, 10)
     before = messages_in_memory()

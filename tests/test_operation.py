@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 
 from client.__main__ import app as client_app
@@ -137,10 +138,12 @@ def test_clients_wait_for_the_server_and_all_end_at_a_word(tmp_path: Path) -> No
     address = f"127.0.0.1:{free_port()}"
     early, wrong, server_log = tmp_path / "early.log", tmp_path / "wrong.log", tmp_path / "server.log"
     with (
-        client_process(address, "--insecure", "--partition", "0/2", log=early) as client,
+        client_process(address, "--insecure", "--partition", "0/2", "--threads", "1", log=early) as client,
         client_process(address, "--insecure", "--name", "wrong", "--partition", "0/5", log=wrong),
     ):
         wait_until(lambda: "waiting for the server" in early.read_text())
+        where = "cuda:0: " if torch.cuda.is_available() else "cpu (threads: 1)\n"
+        assert f"computing on {where}" in early.read_text()
         command = [sys.executable, "-m", "server", *RUN, "--listen", address, "--output", str(tmp_path / "run")]
         with server_log.open("wb") as log:
             server = subprocess.Popen(command, stdout=log, stderr=log)
@@ -236,6 +239,15 @@ def test_a_client_process_that_ends_is_told_of_and_ends_what_needs_it(tmp_path: 
     assert "(exit code 2); its log" in first
     assert f"{tmp_path}" in first
     assert "numbered from 0 to 1" in first
+
+
+def test_a_device_that_is_not_here_is_one_line_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="--devices: 'cuda:99' is not on this machine; torch finds cpu"):
+        server_app(["local", "digits", "--devices", "cpu,cuda:99"], standalone_mode=False)
+    assert not list(tmp_path.rglob("experiment.yaml"))
 
 
 def test_a_client_that_cannot_be_started_is_what_is_told(tmp_path: Path) -> None:

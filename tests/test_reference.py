@@ -16,6 +16,7 @@ from common.experiment.config import describe
 from common.experiment.experiment import Codec, Experiment
 from common.experiment.plain_yaml import read_yaml
 from common.experiment.shipped import shipped_path
+from common.learning.network_task import NetworkTask
 from common.learning.task import Task
 from common.rounds.algorithm import Algorithm
 from common.rounds.records import ClientRecord, RoundRecord
@@ -49,6 +50,13 @@ def options_of(kind: type, section: str) -> Iterator[tuple[str, str, str]]:
             yield f"`{section}{field.name}`", describe(hints[field.name]), default_of(field)
 
 
+def options_of_task(name: str) -> set[tuple[str, str, str]]:
+    """Return the options of a task, without those that all networks have."""
+    task = plugins.find(Task.plugin_package, name, Task)
+    shared = set(options_of(NetworkTask, "task.")) if issubclass(task, NetworkTask) else set()
+    return set(options_of(task, "task.")) - shared
+
+
 def all_options() -> dict[str, set[tuple[str, str, str]]]:
     """Return the options of every section, by the heading under which the page has them."""
     algorithms = plugins.available(Algorithm.plugin_package)
@@ -58,10 +66,8 @@ def all_options() -> dict[str, set[tuple[str, str, str]]]:
         "Schedule": set(options_of(Schedule, "schedule.")),
         "Codec": set(options_of(Codec, "codec.")),
         "Algorithm": {option for kind in found for option in options_of(kind, "algorithm.")},
-        **{
-            name: set(options_of(plugins.find(Task.plugin_package, name, Task), "task."))
-            for name in plugins.available(Task.plugin_package)
-        },
+        "Networks": set(options_of(NetworkTask, "task.")),
+        **{name: options_of_task(name) for name in plugins.available(Task.plugin_package)},
     }
 
 

@@ -48,7 +48,7 @@ METHODS = (
 
 def test_every_table_of_the_paper_has_a_study() -> None:
     wanted = {"blogfeedback-accuracy", "blogfeedback-communication", "femnist-accuracy", "femnist-communication"}
-    assert wanted | {"control-sum", "cifar10", "participation"} == set(NAMES)
+    assert wanted | {"control-sum", "cifar10", "participation", "uploads"} == set(NAMES)
     with pytest.raises(UserError, match=r"no study 'table-1'; the nearest is '.*'; known: blogfeedback-accuracy"):
         studies("table-1")
 

@@ -17,13 +17,13 @@ import torch
 
 from common.errors import UserError
 from common.experiment import plugins
-from common.experiment.experiment import Experiment
+from common.experiment.experiment import Codec, Experiment
 from common.experiment.files import load_experiment
 from common.rounds.algorithm import Algorithm
 from common.rounds.history import History
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
-from common.rounds.state import ServerState
+from common.rounds.state import Precision, ServerState
 from common.vectors.remainder import Remainder
 from server.deploy.federation import Federation
 from server.link.hub import Hub
@@ -203,20 +203,23 @@ def test_a_journal_that_is_foreign_or_damaged_is_refused(tmp_path: Path) -> None
         Journal(tmp_path, experiment_of()).read()
 
 
+@pytest.mark.parametrize("precision", ["float32", "grid"])
 @pytest.mark.parametrize("name", plugins.available(Algorithm.plugin_package))
-def test_a_simulation_goes_on_with_the_same_bits(name: str, tmp_path: Path) -> None:
-    experiment = experiment_of(name)
+def test_a_simulation_goes_on_with_the_same_bits(name: str, precision: Precision, tmp_path: Path) -> None:
+    experiment = replace(experiment_of(name), codec=Codec(precision=precision))
     problem = load(experiment)
     calm, first = (Simulation(experiment, problem, CPU) for _ in range(2))
     expected = list(calm.rounds())
     records = [first.step() for _ in range(3)]
-    saved = JournalEntry(run="r", checkpoint=first.checkpoint, record=records[-1], controls=first.controls)
+    saved = JournalEntry(
+        run="r", checkpoint=first.checkpoint, record=records[-1], controls=first.controls, before=first.before
+    )
     Journal(tmp_path, experiment).write(saved)
     second = Simulation(experiment, problem, CPU)
     entry = Journal(tmp_path, experiment).read()
     assert entry is not None
     assert entry.record == records[-1]
-    second.go_on_from(entry.checkpoint, entry.controls)
+    second.go_on_from(entry.checkpoint, entry.controls, entry.before)
     records += second.rounds()
     assert second.kept().model.equal(calm.kept().model)
     timeless = [[replace(one, seconds=0.0, time="") for one in some] for some in (records, expected)]

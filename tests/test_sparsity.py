@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from common.errors import DivergedError
-from common.vectors import select_long
+from common.vectors import select_band, select_long
 from common.vectors.sparsity import WarmTopK, density_of, kept_count, soft_threshold, top_k
 from tests.harness.textbook import top_k as plain_top_k
 
@@ -86,26 +86,42 @@ def test_top_k_leaves_its_input_alone_and_is_idempotent(rows: np.ndarray, densit
     assert int((density_of(once) * rows.shape[-1]).round().max()) <= kept_count(density, rows.shape[-1])
 
 
-@pytest.mark.parametrize("size", [100, select_long.LONG_FROM])
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_is_not_finite_is_refused(size: int, value: float) -> None:
-    for density in (0.01, 0.25):  # a long vector has a way of its own for few
-        vector = torch.linspace(-2.0, 1.0, size)
-        warm = WarmTopK()
-        warm(vector, density)
-        vector[77] = value
-        for path in (top_k, warm):
-            with pytest.raises(DivergedError, match="learning_rate"):
-                path(vector, density)
+def test_what_is_not_finite_is_refused(value: float) -> None:
+    vector = torch.linspace(-2.0, 1.0, 100)
+    warm = WarmTopK()
+    warm(vector, 0.25)
+    vector[77] = value
+    for path in (top_k, warm):
+        with pytest.raises(DivergedError, match="learning_rate"):
+            path(vector, 0.25)
 
 
-@pytest.fixture
-def everything_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=["numpy", "numba"])
+def everything_is_long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let small vectors take the path of long ones, through many blocks and with a poor sample."""
     monkeypatch.setattr(select_long, "LONG_FROM", 2)
-    monkeypatch.setattr(select_long, "STRETCH", 7)
     monkeypatch.setattr(select_long, "SAMPLE_SIZE", 5)
+    monkeypatch.setattr(select_long, "LEAST_STRIDE", 1)
     monkeypatch.setattr(select_long, "DEVIATIONS", 0.1)
+    monkeypatch.setattr(select_band, "STRETCH", 7)
+    passes = {"numpy": select_band.band_by_numpy}
+    if request.param == "numba":
+        pytest.importorskip("numba")
+        from common.vectors import select_fast
+
+        passes["numba"] = select_fast.band_by_numba
+    monkeypatch.setattr(select_long, "band_pass", lambda size: passes[request.param])
+
+
+@pytest.mark.usefixtures("everything_is_long")
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused_by_both_passes(value: float) -> None:
+    for density in (0.01, 0.25):  # numpy has a way of its own for few
+        vector = torch.linspace(-2.0, 1.0, 100)
+        vector[77] = value
+        with pytest.raises(DivergedError, match="learning_rate"):
+            top_k(vector, density)
 
 
 LONG = hnp.arrays(np.float32, st.integers(5, 60), elements=VALUES | st.floats(-2, 2, width=32))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import zlib
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +25,7 @@ from common.storage.spool import Spool, SpoolError, spooled
 from common.vectors import entries
 from common.vectors.entries import Blocks
 from strategies.flower.shelf import Shelf
-from tests.harness.random_vectors import mutated, random_vector
+from tests.harness.random_vectors import mutated, plain, random_vector, sealed
 
 MUTATIONS = 3_000
 
@@ -45,7 +44,7 @@ def in_a_file(data: bytes) -> Spool:
 
 def uploaded(vectors: list[bytes], like: ServerState) -> ReceivedUpload:
     """Return an upload of encoded vectors as the server reads it from a file."""
-    lengths = b"".join(varint(len(one)) for one in [*vectors, *[b""] * (4 - len(vectors))])
+    lengths = b"".join(varint(len(one)) for one in vectors[:-1])
     return payload.decode_upload(in_a_file(b"".join([lengths, *vectors])), like)
 
 
@@ -73,10 +72,10 @@ def test_what_is_refused_in_memory_is_refused_in_a_file_and_leaves_the_sum_as_it
     generator = np.random.default_rng(9)
     refused = late = 0
     for _ in range(MUTATIONS // 20):
-        vector, precision = random_vector(generator)
-        data = encode(vector, precision)
+        vector = random_vector(generator)
+        data = plain(vector)
         for _ in range(20):
-            damaged = mutated(data, generator)
+            damaged = mutated(data, len(vector), generator)
             mean, expected = RunningMean(), RunningMean()
             mean.add(Upload(model=vector))
             expected.add(Upload(model=vector))
@@ -123,11 +122,11 @@ def test_a_bad_block_is_taken_back_from_all_sums(spread: float) -> None:
     """The last value of the second vector is not a number; all of the first, and blocks of the second, were added."""
     model, control = torch.randn(100) * spread, torch.randn(100)
     like = ServerState(model=model, control=control)
-    good = [encode(model / spread), encode(control)]
+    good = [plain(model / spread), plain(control)]
     broken = bytearray(control.numpy().tobytes())
     broken[-4:] = np.float32(np.nan).tobytes()
     body = b"\0" + broken
-    bad = [encode(model), body + zlib.crc32(body).to_bytes(4, "little")]
+    bad = [plain(model), sealed(body)]
     mean, expected = RunningMean(), RunningMean()
     for one in (mean, expected):
         assert one.add(uploaded(good, like)) == 200
@@ -141,8 +140,7 @@ def test_a_bad_block_is_taken_back_from_all_sums(spread: float) -> None:
 
 def test_an_upload_in_a_file_with_more_values_than_allowed_is_refused_when_it_is_added() -> None:
     like = ServerState(model=torch.ones(8))
-    packed = payload.encode_upload(Upload(model=like.model), "float32")
-    upload = payload.decode_upload(in_a_file(packed[:]), like, most_values=7)
+    upload = payload.decode_upload(in_a_file(plain(like.model)), like, most_values=7)
     assert isinstance(upload.model, Blocks)
     with pytest.raises(DecodeError, match="8 values are not zero where 7"):
         RunningMean().add(upload)

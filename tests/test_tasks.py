@@ -39,7 +39,8 @@ from common.tasks.femnist import Femnist, read_qmnist
 from server.simulation.simulation import Simulation
 from tests.harness import small_data
 
-NAMES = plugins.available(Task.plugin_package)
+USERS_OWN = "tests.harness.own_models:Points"
+NAMES = [*plugins.available(Task.plugin_package), USERS_OWN]
 WITH_FILES = [name for name in NAMES if hasattr(small_data, f"write_{name}")]
 CPU = torch.device("cpu")
 OPTIONS: dict[str, dict[str, object]] = {
@@ -53,6 +54,8 @@ OPTIONS: dict[str, dict[str, object]] = {
 def data(tmp_path_factory: pytest.TempPathFactory) -> DataFolder:
     """A folder with all public data sets, and in folders by the task's name the data of clients' own."""
     folder = tmp_path_factory.mktemp("data")
+    for client in range(4):
+        (folder / USERS_OWN / f"client-{client}").mkdir(parents=True)
     for name in WITH_FILES:
         place = folder / name if has_own_data(name) else folder
         place.mkdir(exist_ok=True)

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -10,11 +9,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bench.vectors import SIZE
 from common.vectors.select_on_device import top_k_on_device
 from common.vectors.sparsity import WarmTopK, top_k
+from tests.harness.device_watch import META, watched
 
 MOST_OPERATORS = 12
 # Few distinct values, so that ties, zeros of both signs and subnormals are frequent.
@@ -73,27 +72,14 @@ def test_what_is_not_finite_is_kept_for_others_to_see(value: float) -> None:
 @pytest.mark.parametrize("shape", [(1000,), (3, 100)])
 @pytest.mark.parametrize("path", [top_k, WarmTopK()])
 def test_nothing_is_looked_at(path: Callable[..., torch.Tensor], shape: tuple[int, ...]) -> None:
-    vector = torch.empty(shape, device="meta")
+    vector = torch.empty(shape, device=META)
     for density in (0.001, 0.1, 1.0):
         assert path(vector, density).shape == shape
-        assert path(vector, density, torch.empty_like(vector)).device.type == "meta"
+        assert path(vector, density, torch.empty_like(vector)).device == META
 
 
-class Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts what is launched: all operators but views."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.launched: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ANN401
-        if not func.is_view:
-            self.launched.append(str(func))
-        return func(*args, **(kwargs or {}))
-
-
-def test_few_operators_are_launched() -> None:
-    vector, out = torch.empty(1000, device="meta"), torch.empty(1000, device="meta")
-    with Operators() as operators:
-        WarmTopK()(vector, 0.1, out)
-    assert 0 < len(operators.launched) <= MOST_OPERATORS, operators.launched
+def test_few_operators_are_launched_and_nothing_is_sent() -> None:
+    vector, out = torch.empty(1000, device=META), torch.empty(1000, device=META)
+    watch = watched(lambda: WarmTopK()(vector, 0.1, out))
+    assert 0 < watch.operators.total() <= MOST_OPERATORS, watch.operators
+    assert not watch.sent

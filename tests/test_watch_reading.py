@@ -238,6 +238,17 @@ def run_of_twenty_rounds(path: Path) -> RunFolder:
     return folder
 
 
+def test_memory_of_a_client_and_of_its_gpu_is_told(tmp_path: Path) -> None:
+    folder = run_of_twenty_rounds(tmp_path / "run")
+    record = some_record(21, 2)
+    record.by_client["client-1"] = replace(record.by_client["client-1"], vram_mb=2048.0)
+    folder.add_clients(record)
+    folder.add_round(record)
+    told = {row["name"]: (row["memory_mb"], row["vram_mb"]) for row in shown(folder.path)["clients_table"]}
+    assert told["client-0"] == (368.1, None)
+    assert told["client-1"] == (368.1, 2048.0)
+
+
 def test_sums_over_old_rounds_are_added_bit_by_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clients_module, "SECONDS_FOR_SUMS", 0.0)
     monkeypatch.setattr(clients_module, "STRIP_ROUNDS", 5)

@@ -11,6 +11,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from common.codec.payload import encode_upload
+from common.codec.scales import BFLOAT16
 from common.errors import MessageError
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
@@ -42,7 +43,7 @@ def test_an_order_comes_back(state: ServerState, average: torch.Tensor | None) -
 def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
     exact = torch.tensor([1.0001, 2.0])
-    upload = encode_upload(Upload(model=model, buffers=exact), "bfloat16")
+    upload = encode_upload(Upload(model=model, buffers=exact), BFLOAT16)
     seconds = {"train": 0.5, "encode": 0.25, "save": 0.125}
     report = wire.Report(client="a", round=3, seconds=seconds, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
@@ -54,7 +55,7 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
 
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
-    upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])), "float32")
+    upload = encode_upload(Upload(model=torch.tensor([0.0, 1.5, 0.0, 2.0])))
     report = wire.Report(client="a", round=3, seconds={}, peak=PeakMemory(100.0), upload=upload)
     content = wire.pack_report(report)
     model = wire.unpack_report(content, STATE, most_values=2).upload.model
@@ -78,9 +79,9 @@ def test_a_run_comes_back_with_the_same_experiment() -> None:
         (RecordDict(), "without a head"),
         (RecordDict({"proxskip": ConfigRecord({"round": 1})}), "without a head"),
         (content_of(b"\x12\x00"), "a plan with round = 0"),
-        (wire.pack_order("train", arrays_of(b""), PLAN, History()), "the length of"),
+        (wire.pack_order("train", arrays_of(b""), PLAN, History()), "whether there is an average"),
         (wire.pack_order("train", ArrayRecord(), PLAN, History()), "without a payload"),
-        (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, History()), "control"),
+        (wire.pack_order("train", wire.pack_state(BATCH_NORM), PLAN, History()), "model"),
         (wire.pack_order("train", wire.pack_state(ServerState(model=torch.ones(9))), PLAN, History()), "model"),
     ],
 )

@@ -32,26 +32,44 @@ def federation(folder: Path) -> Iterator[tuple[Hub, list[subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("name", "precision"),
     [
-        "sparse_proxskip",
-        "final_topk",
-        *(pytest.param(one, marks=pytest.mark.slow) for one in ("locodl", "tamuna", "sparse_proxskip_arena")),
+        ("sparse_proxskip", "float32"),
+        ("final_topk", "float32"),
+        ("sparse_proxskip", "grid"),
+        *(
+            pytest.param(name, precision, marks=pytest.mark.slow)
+            for name in ("locodl", "tamuna", "sparse_proxskip_arena")
+            for precision in ("float32", "grid")
+        ),
     ],
 )
-def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str) -> None:
+def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str, precision: str) -> None:
     """Each mean is rounded, and p / gamma = 31 times what was rounded off goes into every control."""
-    settings = [f"algorithm.name={name}", "algorithm.learning_rate=0.008", "algorithm.density=0.5", "clients=5"]
+    settings = [f"codec.precision={precision}"]
+    settings += [f"algorithm.name={name}", "algorithm.learning_rate=0.008", "algorithm.density=0.5", "clients=5"]
     short = ["rounds=5000", "schedule.period=4", "evaluate_every_rounds=5000", "codec.encode_in_simulation=false"]
     simulation = Simulation(load_experiment("digits", [*settings, *short]), random_problem(5, 40, 3), CPU)
     assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-5
 
 
 @pytest.mark.slow
-def test_five_thousand_deployed_rounds_leave_the_sum_at_zero() -> None:
+@pytest.mark.parametrize("precision", ["float32", "grid"])
+def test_on_real_data_five_thousand_short_rounds_leave_a_millionth(precision: str) -> None:
+    settings = ["rounds=5000", "schedule.period=4", "evaluate_every_rounds=5000", "codec.encode_in_simulation=false"]
+    experiment = load_experiment("digits", [*settings, f"codec.precision={precision}"])
+    simulation = Simulation(experiment, experiment.load(DataFolder.choose(None), CPU), CPU)
+    assert max(record.control_sum_norm or 0.0 for record in simulation.rounds()) < 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["float32", "grid"])
+def test_five_thousand_deployed_rounds_leave_the_sum_at_zero(precision: str) -> None:
     task = ["task.name=tests.harness.quadratics:Quadratics", "algorithm.learning_rate=0.008", "algorithm.density=0.5"]
     document = "name: short\nrounds: 5000\nclients: 3\ntask:\n  name: digits\nalgorithm:\n  name: sparse_proxskip\n"
-    experiment = experiment_of_text(document, [*task, "schedule.period=4", "evaluate_every_rounds=5000"])
+    experiment = experiment_of_text(
+        document, [*task, "schedule.period=4", "evaluate_every_rounds=5000", f"codec.precision={precision}"]
+    )
     run = Run(experiment=experiment, name="short")
     grid = LoopbackGrid({index + 1: LoopbackClient(index, None, run) for index in range(3)}, lambda _: Fate.ANSWERED)
     audits = Witness(experiment, Terms(audit_every_rounds=500)).run(grid).audits

@@ -105,8 +105,8 @@ def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
 
 
 def _deflate(chunk: Section, is_last: bool) -> bytes:
-    # As nothing refers to what was before, streams that end at a byte are one stream when they are joined.
-    stream = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_HUFFMAN_ONLY)
+    # Only runs refer to what was before, within a chunk: so streams that end at a byte are one stream when joined.
+    stream = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_RLE)
     (data,) = in_memory(chunk)
     return stream.compress(data) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
 

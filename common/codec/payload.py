@@ -1,112 +1,117 @@
 """The vectors of one message <-> bytes: what goes down to a client, what comes up from it.
 
-Four varints give the lengths of four encoded vectors (vector.py), which follow in this order: the model, the control of
-Scaffold, the BatchNorm statistics, and the average of an older round for a client that missed some. Length 0 means
-that there is none.
+Varints give the lengths of all vectors but the last, then come the vectors (vector.py), in this order: the model, the
+control of Scaffold, the BatchNorm statistics, and the average of an older round for a client that missed some. Both
+sides know which there are, but for the average: what goes down begins with a byte that is 1 if there is one, else 0.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 
 from torch import Tensor
+from zlib_ng import zlib_ng
 
 from common.codec.bytestream import Bytes, Reader, varint
-from common.codec.vector import encode_in_parts, read_vector
+from common.codec.scales import FLOAT32, Scale, Units
+from common.codec.vector import NOTHING, Encoded, Known, encode_in_parts, read_vector
 from common.errors import DecodeError
-from common.rounds.state import Precision, ReceivedUpload, ServerState, Upload
+from common.rounds.state import ReceivedUpload, ServerState, Upload
 from common.storage.spool import PIECE_BYTES, Spool, spooled
 from common.vectors.entries import Blocks, Entries
 
-CHECKSUM_BYTES = 4
-VECTORS = ("model", "control", "buffers", "average")
 
-
-def encode_state(state: ServerState, average: Tensor | None = None) -> bytes | Spool:
+def encode_state(state: ServerState, average: Tensor | None = None, given: Entries | None = None) -> bytes | Spool:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
-    return _pack((state.model, state.control, state.buffers, average), "float32")
+    scale = Units(state.unit) if state.unit else FLOAT32
+    vectors = [encode_in_parts(state.model, scale, given), *map(_whole, (state.control, state.buffers, average))]
+    return _pack(vectors, bytes([average is not None]))
 
 
-def decode_state(data: Bytes, like: ServerState) -> tuple[ServerState, Tensor | None]:
+def decode_state(data: Bytes, like: ServerState, known: Known = NOTHING) -> tuple[ServerState, Tensor | None]:
     """Read a state and the average of an older round, if there is one; `like` gives the sizes."""
-    model, control, buffers, average = _unpack(data, like, average=like.model)
-    assert model is not None
-    state = ServerState(model=model.dense(), control=_dense(control), buffers=_dense(buffers))
-    return state, _dense(average)
+    reader = Reader(data)
+    has_average = reader.take(1, "whether there is an average")[0]
+    if has_average > 1:
+        raise DecodeError(f"a first byte that is {has_average}")
+    vectors = _unpack(reader, {**_sizes(like), **({"average": like.model.shape[-1]} if has_average else {})}, known)
+    dense = {name: vector.dense() for name, vector in vectors.items()}
+    state = ServerState(model=dense["model"], control=dense.get("control"), buffers=dense.get("buffers"))
+    return state, dense.get("average")
 
 
-def encode_upload(upload: Upload, precision: Precision) -> bytes | Spool:
-    """Write what a client sends up; only the model is rounded to the upload's precision."""
-    return _pack((upload.model, upload.control_change, upload.buffers, None), precision)
+def encode_upload(upload: Upload, scale: Scale = FLOAT32, given: Entries | None = None) -> bytes | Spool:
+    """Write what a client sends up; only the model is on a scale, and given another."""
+    vectors = [encode_in_parts(upload.model, scale, given), *map(_whole, (upload.control_change, upload.buffers))]
+    return _pack(vectors)
 
 
-def decode_upload(data: Bytes, like: ServerState, most_values: int | None = None) -> ReceivedUpload:
+def decode_upload(
+    data: Bytes, like: ServerState, most_values: int | None = None, known: Known = NOTHING
+) -> ReceivedUpload:
     """Read an upload by its entries; `like` gives the sizes, and the model may have so many values at most.
 
     Vectors in a file are checked for damage, but those that are dense are read only when they are added.
     """
-    model, control, buffers, _ = _unpack(data, like, most_values)
-    assert model is not None
-    return ReceivedUpload(model=model, control_change=control, buffers=buffers, checksum=checksum_of(data))
+    vectors = _unpack(Reader(data), _sizes(like), known, most_values, in_file=isinstance(data, Spool))
+    return ReceivedUpload(
+        model=vectors["model"],
+        control_change=vectors.get("control"),
+        buffers=vectors.get("buffers"),
+        checksum=checksum_of(data),
+    )
 
 
 def checksum_of(upload: Bytes) -> int:
-    """Return the checksum that an upload's model ends with: it tells uploads apart, and costs nothing."""
-    lengths = _lengths(Reader(upload))
-    end = len(upload) - sum(lengths[1:])
-    return int.from_bytes(upload[end - CHECKSUM_BYTES : end], "little")
+    """Return the CRC-32 of an upload: it tells uploads apart."""
+    checksum = 0
+    for start in range(0, len(upload), PIECE_BYTES):
+        checksum = zlib_ng.crc32(upload[start : start + PIECE_BYTES], checksum)
+    return checksum
 
 
 def largest_bytes(like: ServerState) -> int:
     """Return how long an upload may be at most: all values whole, and room for what coding may add to them."""
-    vectors = [vector for vector in (like.model, like.control, like.buffers) if vector is not None]
-    return sum(math.ceil(4.04 * vector.shape[-1]) + 100 for vector in vectors)
+    return sum(math.ceil(4.04 * size) + 100 for size in _sizes(like).values())
 
 
-def _pack(vectors: Sequence[Tensor | None], precision: Precision) -> bytes | Spool:
-    encoded = [
-        None if vector is None else encode_in_parts(vector, precision if place == 0 else "float32")
-        for place, vector in enumerate(vectors)
-    ]
-    lengths = b"".join(varint(vector.size if vector else 0) for vector in encoded)
-    parts = chain([lengths], *(vector.parts for vector in encoded if vector))
-    size = len(lengths) + sum(vector.size for vector in encoded if vector)
+def _sizes(like: ServerState) -> dict[str, int]:
+    vectors = {"model": like.model, "control": like.control, "buffers": like.buffers}
+    return {name: vector.shape[-1] for name, vector in vectors.items() if vector is not None}
+
+
+def _whole(vector: Tensor | None) -> Encoded | None:
+    return None if vector is None else encode_in_parts(vector, FLOAT32)
+
+
+def _pack(vectors: Sequence[Encoded | None], head: bytes = b"") -> bytes | Spool:
+    there = [vector for vector in vectors if vector]
+    head += b"".join(varint(vector.size) for vector in there[:-1])
+    parts = chain([head], *(vector.parts for vector in there))
+    size = len(head) + sum(vector.size for vector in there)
     return b"".join(parts) if size <= PIECE_BYTES else spooled(parts, size)
 
 
 def _unpack(
-    data: Bytes, like: ServerState, most_values: int | None = None, average: Tensor | None = None
-) -> list[Entries | Blocks | None]:
-    """Read the four vectors; the last one may be left out, and must be where no `average` gives its size."""
-    reader = Reader(data)
-    lengths = _lengths(reader)
-    if sum(lengths) != reader.left:
-        raise DecodeError(f"{reader.left} bytes of vectors where the lengths add up to {sum(lengths)}")
-    expected = {"model": like.model, "control": like.control, "buffers": like.buffers}
-    expected["average"] = average if lengths[-1] else None
-    vectors = []
-    for name, length in zip(VECTORS, lengths, strict=True):
+    reader: Reader,
+    sizes: Mapping[str, int],
+    known: Known,
+    most_values: int | None = None,
+    *,
+    in_file: bool = False,
+) -> dict[str, Entries | Blocks]:
+    """Read vectors of these sizes; what is known is known of the model."""
+    *but_the_last, last = sizes
+    lengths = {name: reader.varint(f"the length of {name}") for name in but_the_last}
+    vectors: dict[str, Entries | Blocks] = {}
+    for name, size in sizes.items():
         try:
-            most = most_values if name == "model" else None
-            vector = _vector(reader.section(length, name), expected[name], most)
-            in_file = isinstance(data, Spool)
-            vectors.append(vector.entries() if isinstance(vector, Blocks) and not in_file else vector)
+            section = reader.section(reader.left if name == last else lengths[name], name)
+            is_model = name == "model"
+            vector = read_vector(section, size, most_values if is_model else None, known if is_model else NOTHING)
+            vectors[name] = vector.entries() if isinstance(vector, Blocks) and not in_file else vector
         except DecodeError as error:
             raise DecodeError(f"{name}: {error}") from None
     return vectors
-
-
-def _lengths(reader: Reader) -> list[int]:
-    return [reader.varint(f"the length of {name}") for name in VECTORS]
-
-
-def _vector(data: Reader, like: Tensor | None, most_values: int | None) -> Entries | Blocks | None:
-    if bool(data.left) != (like is not None):
-        raise DecodeError(f"{data.left} bytes, which does not go with this method and task")
-    return None if like is None else read_vector(data, like.shape[-1], most_values)
-
-
-def _dense(vector: Entries | Blocks | None) -> Tensor | None:
-    return None if vector is None else vector.dense()

@@ -8,10 +8,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from common.codec.bytestream import inflate, memory_of
 from common.errors import DecodeError
-from common.vectors.entries import Places
+from common.vectors.entries import Entries, Places
 
 Bits = NDArray[np.bool_]
 
@@ -139,13 +140,13 @@ WAYS: dict[int, Way] = {1: Bitmap(), 2: TwoParts(), 3: Gaps()}
 def places_of(vector: NDArray[Any]) -> Places:
     """Return where a vector is not zero; of a long one block by block, so that nothing large is made on the way."""
     blocks = [
-        _places_in(vector[start : start + SCANNED_AT_ONCE] != 0, start)
+        places_in(vector[start : start + SCANNED_AT_ONCE] != 0, start)
         for start in range(0, vector.size, SCANNED_AT_ONCE)
     ]
     return np.concatenate(blocks) if blocks else np.empty(0, np.int32)
 
 
-def _places_in(is_entry: Bits, start: int) -> Places:
+def places_in(is_entry: Bits, start: int = 0) -> Places:
     """Return where a mask is set: a long one nearly twice as fast as numpy, by leaving out words that are zero."""
     if is_entry.size < LONG:
         return np.flatnonzero(is_entry).astype(np.int32) + np.int32(start)
@@ -156,6 +157,13 @@ def _places_in(is_entry: Bits, start: int) -> Places:
     places = (used.take(bits >> 3) << 3 | bits & 7) + start
     rest = np.flatnonzero(is_entry[end:]) + (start + end)
     return np.concatenate([places, rest], dtype=np.int32, casting="unsafe")
+
+
+def entries_of(vector: Tensor) -> Entries:
+    """Return a vector by its entries, those that are zero left out."""
+    values = np.ascontiguousarray(vector.numpy(force=True))
+    places = places_of(values.view(np.uint32))
+    return Entries(size=values.size, places=places, values=values.take(places))
 
 
 def read_places(data: bytes | memoryview, way: Way, size: int, count: int) -> Places:

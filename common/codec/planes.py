@@ -34,7 +34,7 @@ def split(values: Values, width: int) -> tuple[int, list[NDArray[Any]]]:
     """Return which planes are worth to be Huffman-coded, and the planes; if none is, the values whole."""
     columns, halves = values.view(np.uint8), values.view(np.uint16)
     top, second = columns[3::4], columns[2::4]
-    worth_it = TOP * _is_worth_it(top) | SECOND * _is_worth_it(second)
+    worth_it = TOP * is_worth_it(top) | SECOND * is_worth_it(second)
     if not worth_it:
         return worth_it, [values if width == 4 else halves[1::2]]
     return worth_it, [top, second] + ([halves[::2]] if width == 4 else [])
@@ -107,7 +107,8 @@ def _plane(reader: Reader, length: int | None, count: int) -> Reader | Inflater:
     return section if length is None else Inflater(section)
 
 
-def _is_worth_it(plane: NDArray[np.uint8]) -> bool:
+def is_worth_it(plane: NDArray[np.uint8]) -> bool:
+    """Say whether a plane is to be Huffman-coded."""
     if plane.size < SHORTEST:
         return False
     counts = np.bincount(plane[:: -(-plane.size // SAMPLE)])

@@ -1,12 +1,19 @@
 """A vector <-> bytes: lossless, near the entropy limit, never trusting what is read.
 
-The size d is not written: the receiver knows it. Numbers are little-endian, the first of a run of bits is the lowest
-bit of its byte, unused bits are 0. A varint has 7 bits of a number a byte, the low ones first; the top bit of a byte
-says that more follow, and the last byte is not 0 unless it is the only one.
+The size d is not written: the receiver knows it, and so it does a vector of that size, where one is given: the model
+that an upload started from, or the one that went down before. Numbers are little-endian, the first of a run of bits is
+the lowest bit of its byte, unused bits are 0. A varint has 7 bits of a number a byte, the low ones first; the top bit
+of a byte says that more follow, and the last byte is not 0 unless it is the only one. A first byte says the form:
+
+    below 32   values by themselves
+    128 and up whole numbers: bits 0-1: what they stand for (0 float32, 1 bfloat16, 2 a grid, 3 units); bit 2: many of
+               them, else few; bit 3: they are given the receiver's vector g, else g is zero; bits 4-6: 0
+
+VALUES BY THEMSELVES
 
     form      1 byte     bits 0-1: how places are written (0 all d of them, 1 bitmap, 2 two parts, 3 gaps)
                          bit 2: values are bfloat16, else float32; bits 3 and 4: the first and the second plane of
-                         the values are Huffman-coded; bits 5-7: 0
+                         the values are Huffman-coded
     count     varint     K, the number of values; absent if all d are written
     lengths   varints    of the gaps, of the first plane, of the second plane; each only where it is Huffman-coded
     places               which of the d entries follow, as below
@@ -28,32 +35,84 @@ Huffman-coded is a raw deflate stream (RFC 1951) that ends where its section doe
 [0, 0, -2.0, 0, 0, 0] in bfloat16 is 05 01 | 04 | 00 c0 | 64 75 13 2a: form 5 (bitmap, bfloat16), count 1; bit 2 of the
 bitmap is set; the value is c000; the checksum is 2a137564. In two parts (form 06) the bitmap 04 would be 06: l = 2, so
 the bits are 0 1, the low ones of place 2, and 1 0, as of 2 bits number 0 is set.
+
+WHOLE NUMBERS
+
+Each entry is a whole number n that is not 0; all that are not named are 0. Of float32, n is the bits as an unsigned
+number, and for a negative one -1 - (the bits without the sign); of bfloat16 the same with its 16 bits. On a grid the
+value is n times the step, a power of two that the receiver knows, and |n| < 2^23. In units the value is beside a
+multiple of a unit u: the float32 whose number is c more than that of the nearest to n u, which is a float64; |n| <=
+2^24 and |c| <= 127. near(x) is the number of the value nearest to x: halves go to the even one on a grid (at most 2^23
+- 1 steps) and in units (at most 2^24), away from zero in bfloat16; x / step and x / u are float64.
+
+    form      1 byte
+    unit      8 bytes    u, a float64 above 0; only of units
+    few or many, as below
+
+Few, where d is at most 65536: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
+value d mod 65536, high bits first) of everything before. For each place in order there is a class, 0 where g is zero;
+else with e the binary exponent of g (2^(e-1) <= |g| < 2^e) and E the largest of these, 1 + min(E - e, 7). Decide
+whether there is an entry (context: the class). If so, in a group of contexts that is the class / 2, rounded up: where
+the class is 0, number(|n|), and the sign; else number(|n - near(g)| + 1), and unless that was 1 the sign of n -
+near(g). A sign is a decision (context: the group's own): 1 if negative, and where g is negative the other way round.
+number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above
+if b > 1 (context: b), then the others as raw bits, 16 at a time and then the rest. There are at most 34 bits. In units
+number(|c| + 1) and its sign follow in a group of their own.
+
+A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
+together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range
+zeros / (zeros + ones)): for a 0 range becomes bound, for a 1 low grows and range shrinks by bound. k raw bits x: range
+becomes floor(range / 2^k), low grows by x range. After each, while range < 2^24, the top byte of low is written (what
+low is beyond 2^32 is carried to the bytes before), and both are shifted by 8 bits. At the end come the 4 bytes of a
+number between low and low + range, with as many zeros at its end as can be; zeros at the very end of all are not
+written, and a reader that needs more bytes finds zeros.
+
+Many: two sets, of the entries of g that stay (numbered in order of their places), and of the other places that come
+(numbered in their order, those of g left out). Then the numbers of all that stay, less near(g), and of all that come.
+
+    sets      1 byte     bits 0-2 for those that stay, bits 3-5 for those that come: how the set is written, as places
+                         above are (1, 2, 3; 0 if it has none); plus 4: what is written are all others
+    planes    1 byte     bits 0-2: how many bytes a number has (0 to 5); then a bit for each: it is Huffman-coded
+    counts    2 varints  how many places are written of each set
+    lengths   varints    of the gaps of each set, and of each plane; each only where it is Huffman-coded
+    sections             the two sets, then the planes: the lowest bytes of all numbers, then the next, and so on; a
+                         number x is written as 2 x, or as -1 - 2 x if it is negative; in units the c of all entries
+                         follow in the same way as one more plane, which is always Huffman-coded
+    checksum  4 bytes    CRC-32 of everything before
+
+[0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 69 b7 | 12 99 by itself; given [0, 0, -3.0, 0, 0, 0] it is
+8a | 56 | a6 ae.
 """
 
 from __future__ import annotations
 
+import binascii
+import math
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from zlib_ng import zlib_ng
 
-from common.codec.bytestream import Bytes, Reader, Section, deflate, in_memory, size_bytes, varint
-from common.codec.places import WAYS, places_of, read_places
-from common.codec.planes import PLANES, estimated_bytes, read_blocks, split
+from common.codec.bytestream import Bytes, Reader, Section, in_memory, size_bytes
+from common.codec.few import decode_few, encode_few
+from common.codec.many import decode_many, encode_many
+from common.codec.plain import encode_plain, read_plain
+from common.codec.scales import BFLOAT16, FLOAT32, Grid, Scale, Units, Values
 from common.errors import DecodeError
-from common.rounds.state import Precision
-from common.vectors.entries import Blocks, Entries, joined
+from common.vectors.entries import Blocks, Entries
 
-# The form: the number of a way to write places, or 0, and bits.
-_WAY = 3
-_BFLOAT16 = 4
-_PLANES_SHIFT = 3
-_UNUSED = 0xE0
-_CHECKSUM_BYTES = 4
+# The form of whole numbers; that of values by themselves is below.
+_NUMBERS = 0x80
+_SCALE = 3
+_MANY = 4
+_GIVEN = 8
+_UNIT = struct.Struct("<d")
+
+LARGEST_FEW = 1 << 16  # decisions of a range coder, about, that are worth the time: some 60 ms
 _CHECKED_BYTES = 1 << 18  # at a time
 
 
@@ -65,111 +124,141 @@ class Encoded:
     parts: Iterator[bytes | memoryview]
 
 
-def encode(vector: Tensor, precision: Precision = "float32") -> bytes:
-    """Write a float32 vector; for bfloat16 its values must be rounded already."""
-    return b"".join(encode_in_parts(vector, precision).parts)
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What a receiver knows beforehand: the vector that another may be given, and the step of a grid."""
+
+    given: Entries | None = None
+    step: float | None = None
 
 
-def encode_in_parts(vector: Tensor, precision: Precision) -> Encoded:
+NOTHING = Known()
+
+
+def encode(vector: Tensor, scale: Scale = FLOAT32, given: Entries | None = None) -> bytes:
+    """Write a float32 vector; its values must be on the scale already; where units do not fit, it goes as it is."""
+    return b"".join(encode_in_parts(vector, scale, given).parts)
+
+
+def encode_in_parts(vector: Tensor, scale: Scale, given: Entries | None = None) -> Encoded:
     """Write a vector as parts that are to be joined, while it stays as it is."""
     if vector.dtype != torch.float32 or vector.dim() != 1:
         raise ValueError(f"a vector of float32 is needed, not {vector.dtype} of {vector.dim()} dimensions")
-    values: NDArray[np.float32] = np.ascontiguousarray(vector.numpy(force=True))
-    size, width = values.size, 2 if precision == "bfloat16" else 4
-    bits = values.view(np.uint32)  # -0.0 is an entry
-    count = int(np.count_nonzero(bits))
-    number = _shortest_way(size, count, width)
-    sections: list[tuple[Section, bool]] = []  # and whether it is to be Huffman-coded
-    if number:
-        places = places_of(bits)
-        sections.append((WAYS[number].encode(places, size), WAYS[number].is_huffman_coded))
-        values = values.take(places)
-        del places
-    if width == 2 and values.view(np.uint16)[::2].any():
-        raise ValueError("values that are not rounded to bfloat16")
-    worth_it, planes = split(values, width)
-    sections += [(plane, bool(worth_it & flag)) for plane, flag in zip(planes, (*PLANES, 0), strict=False)]
-    coded = deflate([section for section, to_code in sections if to_code])
-    header = bytes([number | _BFLOAT16 * (width == 2) | worth_it << _PLANES_SHIFT])
-    header += (varint(count) if number else b"") + b"".join(varint(len(section)) for section in coded)
-    next_coded = iter(coded)
-    body = [header, *(next(next_coded) if to_code else section for section, to_code in sections)]
-    return Encoded(sum(map(size_bytes, body)) + _CHECKSUM_BYTES, _with_checksum(body))
+    values: Values = np.ascontiguousarray(vector.numpy(force=True))
+    count = int(np.count_nonzero(values.view(np.uint32)))  # -0.0 is an entry
+    form = _form_of(values.size, count, scale, given)
+    if form is None:
+        return _checked(encode_plain(values, count, width=2 if scale is BFLOAT16 else 4), _Checksum(0, values.size))
+    encode_numbers = encode_many if form & _MANY else encode_few
+    sections = encode_numbers(values, given or _zeros(values.size), scale)
+    if sections is None and isinstance(scale, Units):
+        return encode_in_parts(vector, FLOAT32, given)
+    if sections is None:
+        raise ValueError(f"values that are not rounded to {scale}")
+    unit = _UNIT.pack(scale.unit) if isinstance(scale, Units) else b""
+    return _checked([bytes([form]) + unit, *sections], _Checksum(form, values.size))
 
 
-def decode(data: Bytes, size: int, max_nonzeros: int | None = None) -> Tensor:
+def decode(data: Bytes, size: int, max_nonzeros: int | None = None, known: Known = NOTHING) -> Tensor:
     """Read a vector of the given size; refuse anything that is not of the format above."""
-    return decode_entries(data, size, max_nonzeros).dense()
+    return decode_entries(data, size, max_nonzeros, known).dense()
 
 
-def decode_entries(data: Bytes, size: int, max_nonzeros: int | None = None) -> Entries:
+def decode_entries(data: Bytes, size: int, max_nonzeros: int | None = None, known: Known = NOTHING) -> Entries:
     """Read a vector by its entries, without making room for those that are zero."""
-    vector = read_vector(Reader(data), size, max_nonzeros)
+    vector = read_vector(Reader(data), size, max_nonzeros, known)
     return vector.entries() if isinstance(vector, Blocks) else vector
 
 
-def read_vector(data: Reader, size: int, max_nonzeros: int | None = None) -> Entries | Blocks:
+def read_vector(data: Reader, size: int, max_nonzeros: int | None = None, known: Known = NOTHING) -> Entries | Blocks:
     """Read a vector by its entries; where all are given, what they are is read later, and then may be refused."""
-    reader = _checked_body(data)
-    form = reader.take(1, "form")[0]
-    if form & _UNUSED:
-        raise DecodeError(f"an unknown form ({form})")
+    form = data.again().take(1, "form")[0]
+    reader = _checked_body(data, _Checksum(form, size))
     most = size if max_nonzeros is None else min(size, max_nonzeros)
-    way, coded = WAYS.get(form & _WAY), form >> _PLANES_SHIFT
-    count = reader.varint("the number of values") if way else size
-    if way and count > most:
-        raise DecodeError(f"{count} values where at most {most} were expected")
-    places_bytes = 0
-    if way:
-        places_bytes = reader.varint("the length of places") if way.is_huffman_coded else way.size_bytes(size, count)
-    lengths = {flag: reader.varint("the length of a plane") for flag in PLANES if coded & flag}
-    places = read_places(reader.take(places_bytes, "places"), way, size, count) if way else None
+    return _read_numbers(reader, size, most, known) if form & _NUMBERS else read_plain(reader, size, most)
 
-    def blocks(reader: Reader) -> Iterator[NDArray[np.float32]]:
-        return read_blocks(reader, lengths, count, 2 if form & _BFLOAT16 else 4)
 
-    values = reader.again()
-    first = blocks(reader)
+def _form_of(size: int, count: int, scale: Scale, given: Entries | None) -> int | None:
+    """Return the form in which whole numbers are written; None for values by themselves."""
+    form = _NUMBERS | scale.code | _GIVEN * (given is not None)
+    is_float, is_dense = scale is FLOAT32 or scale is BFLOAT16, 2 * count > size
+    if is_float and is_dense:
+        return None  # it moves everywhere: little is known of it beforehand
+    if size + count * scale.bits <= LARGEST_FEW:
+        return form
+    return None if is_float and given is None else form | _MANY
+
+
+def _zeros(size: int) -> Entries:
+    return Entries(size=size, places=np.empty(0, np.int32), values=np.empty(0, np.float32))
+
+
+def _read_numbers(reader: Reader, size: int, most: int, known: Known) -> Entries:
+    """Read whole numbers, and what they stand for."""
+    form = reader.take(1, "form")[0]
+    if form & ~(_NUMBERS | _SCALE | _MANY | _GIVEN):
+        raise DecodeError(f"an unknown form ({form})")
+    if form & _GIVEN and known.given is None:
+        raise DecodeError("a vector that is given another, of which nothing is known here")
+    given = known.given if form & _GIVEN and known.given else _zeros(size)
+    scale = _scale(form & _SCALE, reader, known)
+    if size > LARGEST_FEW and not form & _MANY:
+        raise DecodeError(f"a vector of {size} entries as one of few")
+    places, values = (decode_many if form & _MANY else decode_few)(reader, given, scale, most)
     if reader.left:
         raise DecodeError(f"{reader.left} bytes too many")
-    if places is None:
-        return Blocks(size=size, read=lambda: _counted(blocks(values.again()), 0, most))
-    return Entries(size=size, places=places, values=joined(_counted(first, count, most), count))
+    return Entries(size=size, places=places, values=values)
 
 
-def _shortest_way(size: int, count: int, width: int) -> int:
-    """Return the number of the way to write places that will take least, or 0 to write all entries."""
-    sizes = {way: coding.size_bytes(size, count) + estimated_bytes(count, width) for way, coding in WAYS.items()}
-    sizes = {0: estimated_bytes(size, width), **sizes}
-    return min(sizes, key=sizes.__getitem__)
+def _scale(code: int, reader: Reader, known: Known) -> Scale:
+    if code == Grid.code:
+        if known.step is None:
+            raise DecodeError("values on a grid, of which no step is known here")
+        return Grid(known.step)
+    if code == Units.code:
+        (unit,) = _UNIT.unpack(reader.take(_UNIT.size, "a unit"))
+        if not (math.isfinite(unit) and unit > 0):
+            raise DecodeError("a unit that is none")
+        return Units(unit)
+    return BFLOAT16 if code == BFLOAT16.code else FLOAT32
 
 
-def _with_checksum(sections: Iterable[Section]) -> Iterator[bytes | memoryview]:
-    checksum = 0
+class _Checksum:
+    """The checksum of an encoded vector: of 2 bytes where 4 would be a tenth of all, and then of its size too."""
+
+    def __init__(self, form: int, size: int) -> None:
+        self._is_short = bool(form & _NUMBERS) and not form & _MANY
+        self.bytes = 2 if self._is_short else 4
+        self._sum = size & 0xFFFF if self._is_short else 0
+
+    def add(self, part: bytes | memoryview) -> None:
+        """Take bytes into account."""
+        self._sum = binascii.crc_hqx(part, self._sum) if self._is_short else zlib_ng.crc32(part, self._sum)
+
+    def digest(self) -> bytes:
+        """Return it."""
+        return self._sum.to_bytes(self.bytes, "little")
+
+
+def _checked(sections: list[Section], checksum: _Checksum) -> Encoded:
+    return Encoded(sum(map(size_bytes, sections)) + checksum.bytes, _with_checksum(sections, checksum))
+
+
+def _with_checksum(sections: Iterable[Section], checksum: _Checksum) -> Iterator[bytes | memoryview]:
     for section in sections:
         for part in in_memory(section):
-            checksum = zlib_ng.crc32(part, checksum)
+            checksum.add(part)
             yield part
-    yield checksum.to_bytes(_CHECKSUM_BYTES, "little")
+    yield checksum.digest()
 
 
-def _checked_body(data: Reader) -> Reader:
-    if data.left <= _CHECKSUM_BYTES:
+def _checked_body(data: Reader, checksum: _Checksum) -> Reader:
+    if data.left <= checksum.bytes:
         raise DecodeError(f"{data.left} bytes, too short for a vector")
-    body = data.section(data.left - _CHECKSUM_BYTES, "a vector")
-    rest, checksum = body.again(), 0
+    body = data.section(data.left - checksum.bytes, "a vector")
+    rest = body.again()
     while rest.left:
-        checksum = zlib_ng.crc32(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"), checksum)
-    if checksum != int.from_bytes(data.take(_CHECKSUM_BYTES, "a checksum"), "little"):
+        checksum.add(rest.take(min(rest.left, _CHECKED_BYTES), "a vector"))
+    if checksum.digest() != data.take(checksum.bytes, "a checksum"):
         raise DecodeError("a checksum that is wrong: the bytes were damaged")
     return body
-
-
-def _counted(blocks: Iterator[NDArray[np.float32]], least: int, most: int) -> Iterator[NDArray[np.float32]]:
-    """Refuse values, at their end, of which fewer or more are not zero than they may be."""
-    nonzeros = 0
-    for block in blocks:
-        nonzeros += int(np.count_nonzero(block.view(np.uint32)))
-        yield block
-    if not least <= nonzeros <= most:
-        raise DecodeError(f"{nonzeros} values are not zero where {most if nonzeros > most else least} were expected")

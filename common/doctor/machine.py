@@ -89,11 +89,11 @@ def device(machine: Machine) -> Finding:
     """Find where the program will compute."""
     import torch
 
-    from common.program.device import choose_device
+    from common.program.device import choose_device, describe_device
 
     chosen = choose_device(machine.device)
     if chosen.type == "cuda":
-        return ok(f"{chosen}: {torch.cuda.get_device_name(chosen)}, CUDA {torch.version.cuda}")
+        return ok(describe_device(chosen))
     if machine.device == "auto" and shutil.which("nvidia-smi"):
         found = f"{chosen}, though there is an NVIDIA driver: torch {torch.__version__} cannot use it"
         return warning(found, "install the torch that pytorch.org names for this CUDA, or a newer driver")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import torch
+from torch import Tensor
 
 from common.experiment.config import to_mapping
 from common.experiment.plain_yaml import write_yaml
@@ -15,6 +16,7 @@ from common.learning.data import DataFolder
 from common.learning.task import OwnDataTask, Problem, Task
 from common.ranges import Range
 from common.rounds.algorithm import Algorithm
+from common.rounds.rounding import grid_step
 from common.rounds.schedule import Schedule, local_steps
 from common.rounds.state import MOST_CLIENTS, Precision, RoundPlan
 
@@ -27,6 +29,7 @@ class Codec:
     """The section `codec`: how uploads are written."""
 
     precision: Precision = "float32"
+    grid_bits: Annotated[int, Range(at_least=0, at_most=16)] = 2  # how far the grid's step is below TopK's threshold
     encode_in_simulation: bool = True  # false is faster; bytes are not counted then
 
 
@@ -50,15 +53,24 @@ class Experiment:
                 f"name = {self.name!r} must be usable as a folder's: letters, digits and . _ - (at most 100)"
             )
 
-    def plan(self, round_number: int) -> RoundPlan:
-        """Return the plan of a round (counted from 1) in which all clients take part."""
+    def plan(self, round_number: int, model: Tensor | None = None) -> RoundPlan:
+        """Return the plan of a round (counted from 1) that starts from a model, with all clients.
+
+        A grid's step is taken from the model; where that has none yet, or is not known, values go as bfloat16.
+        """
+        precision, density = self.codec.precision, self.algorithm.round_density(round_number, self.rounds)
+        step = None
+        if precision == "grid":
+            step = None if model is None else grid_step(model, density, self.codec.grid_bits)
+            precision = "bfloat16" if step is None else precision
         return RoundPlan(
             round=round_number,
             local_steps=local_steps(self.schedule, self.seed, round_number),
             probability=self.schedule.probability,
             learning_rate=self.algorithm.learning_rate,
-            density=self.algorithm.round_density(round_number, self.rounds),
-            precision=self.codec.precision,
+            density=density,
+            precision=precision,
+            step=step or 0.0,
             seed=self.seed,
             cohort=self.clients,
             seats=range(self.clients),

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real  # also numpy's
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from common.learning.batches import Batch, Batches, examples_in
-from common.learning.loader import batches_of
+from common.learning.batches import Batch, Batches
+from common.learning.loader import ReadAhead, batches_of
 from common.learning.network_task import NetworkTask
-from common.learning.networks import initialized
-from common.learning.objectives.network import NetworkObjective, outputs_of
+from common.learning.objectives.network import NetworkObjective, examples_of, outputs_of
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.task import Measured, OwnDataProblem, Problem
 from common.learning.trained_part import TrainedPart
+from common.randomness import initialized
 from common.rounds.state import ServerState
 
 
@@ -58,17 +60,28 @@ class NetworkProblem(Problem):
             for batch in batches.all():
                 for name, total in self._metrics(batch).items():
                     sums[name] = sums.get(name, 0.0) + total
-                count += examples_in(batch)
-        return Measured(count, {name: float(total) / count for name, total in sums.items()})
+                count += examples_of(self._task, batch)
+            means = {name: float(total) / count for name, total in sums.items()}
+            self._refuse_no_number(means, batches)
+        return Measured(count, means)
 
     def _metrics(self, batch: Batch) -> dict[str, Tensor]:
         changed, outputs = outputs_of(self._task, self._network, batch, None)
         with own_code(self._task, "metrics"):
             found = self._task.metrics(outputs, changed)
-        if set(found) != set(self._task.metric_names):
-            names, declared = ", ".join(map(str, found)), ", ".join(self._task.metric_names)
-            raise OwnCodeError(self._task, "metrics", f"it returns {names}, where metric_names declares {declared}")
+            _refuse_other_metrics(self._task, found)
         return found
+
+    def _refuse_no_number(self, means: Mapping[str, float], batches: Batches) -> None:
+        """Blame `metrics` for what is not a number, but not where the model has diverged."""
+        wrong = [name for name, mean in means.items() if math.isnan(mean)]
+        if wrong and all(map(self._is_finite, batches.all())):
+            complaint = f"{wrong[0]} is not a number, though all that the module returns is finite"
+            raise OwnCodeError(self._task, "metrics", complaint)
+
+    def _is_finite(self, batch: Batch) -> bool:
+        _, outputs = outputs_of(self._task, self._network, batch, None)
+        return not isinstance(outputs, Tensor) or bool(outputs.isfinite().all())
 
     def _made(self) -> TrainedPart:
         with own_code(self._task, "module"):
@@ -97,7 +110,8 @@ class OwnNetworkProblem(NetworkProblem, OwnDataProblem):
         self.clients = clients
         self.measured = frozenset(task.metric_names)
         self._names = [one.client for one in data]
-        self._train = [batches_of(task, one.train, device, f"dataset(train) of {one.client}") for one in data]
+        ahead = ReadAhead()
+        self._train = [batches_of(task, one.train, device, f"dataset(train) of {one.client}", ahead) for one in data]
         self._test = [batches_of(task, one.test, device, f"dataset(test) of {one.client}") for one in data]
         for batches, one in zip(self._train, data, strict=True):
             if batches.count == 0:
@@ -112,3 +126,16 @@ class OwnNetworkProblem(NetworkProblem, OwnDataProblem):
     def measure(self, state: ServerState) -> list[Measured]:
         """Return each client's metrics on what it holds out."""
         return [self.means(state, test) for test in self._test]
+
+
+def _refuse_other_metrics(task: NetworkTask, found: object) -> None:
+    """Refuse what is not one number by each of the names that a task declares."""
+    if not isinstance(found, Mapping):
+        raise OwnCodeError(task, "metrics", f"it must return a dict of numbers, not {type(found).__name__}")
+    if set(found) != set(task.metric_names):
+        names, declared = ", ".join(map(str, found)), ", ".join(task.metric_names)
+        raise OwnCodeError(task, "metrics", f"it returns {names}, where metric_names declares {declared}")
+    for name, total in found.items():
+        if not (isinstance(total, Real) or (isinstance(total, Tensor) and total.numel() == 1)):
+            what = f"{list(total.shape)} numbers" if isinstance(total, Tensor) else type(total).__name__
+            raise OwnCodeError(task, "metrics", f"{name} must be one number, the sum over a batch, not {what}")

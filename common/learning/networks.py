@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
-import torch
 from torch import Tensor, nn
 
 from common.learning.vision import torchvision
-from common.randomness import torch_stream
 
 NetworkName = Literal["resnet18_small", "resnet18", "mobilenet_v3"]
-_Network = TypeVar("_Network", bound=nn.Module)
 
 
 class ResNet18(nn.Module):
@@ -52,10 +48,3 @@ def network_of(name: NetworkName, classes: int) -> nn.Module:
         case "mobilenet_v3":
             network = models.mobilenet_v3_small(num_classes=classes, dropout=0.0)
     return network
-
-
-def initialized(make: Callable[[], _Network], seed: int) -> _Network:
-    """Make a network whose first weights depend on the seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(torch_stream(seed, "initial model").initial_seed()))
-        return make()

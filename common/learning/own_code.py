@@ -11,9 +11,13 @@ import torch
 
 from common.errors import UserError
 
+_OURS = [Path(__file__).parents[2] / room for room in ("common", "client", "server", "strategies")]
+
 
 class OwnCodeError(UserError):
     """A user's own code has failed: its cause is for the log, and none of it for the other end."""
+
+    is_of_own_code = True
 
     def __init__(self, task: object, place: str, complaint: str) -> None:
         name = type(task).__qualname__
@@ -27,10 +31,15 @@ def own_code(task: object, place: str) -> Iterator[None]:
     """Run a method of a task, or what it has made."""
     try:
         yield
-    except (UserError, MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:  # whatever a user's code may raise
+        if isinstance(error, UserError) or is_out_of_memory(error):
+            raise
         raise OwnCodeError(task, place, f"{_last_line(error)}{_where(error)}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Say whether there was not enough memory, which is nobody's mistake."""
+    return isinstance(error, (MemoryError, torch.OutOfMemoryError)) or "can't allocate memory" in str(error)
 
 
 def _last_line(error: Exception) -> str:
@@ -43,5 +52,10 @@ def _last_line(error: Exception) -> str:
 def _where(error: Exception) -> str:
     """Return the innermost line outside of installed packages."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is ours, above
-    own = [frame for frame in frames if "site-packages" not in Path(frame.filename).parts]
+    own = [frame for frame in frames if not _is_installed(Path(frame.filename))]
     return f" ({Path(own[-1].filename).name}, line {own[-1].lineno})" if own else ""
+
+
+def _is_installed(file: Path) -> bool:
+    """Say whether a file is of a package, this one among them: whose task it is has not written it."""
+    return "site-packages" in file.parts or any(file.is_relative_to(room) for room in _OURS)

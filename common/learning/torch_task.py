@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +12,12 @@ from typing import Any, Literal
 import torch
 from torch.utils.data import Dataset
 
+import common.learning.vision  # noqa: F401 - so that a user's own import of torchvision works as well
 from common.learning.network_problem import ClientData, OwnNetworkProblem
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import own_code
 from common.learning.task import ClientFiles, OwnDataTask
+from common.randomness import all_streams, seed_all, torch_stream
 
 Part = Literal["train", "test"]
 
@@ -31,9 +34,12 @@ class TorchTask(NetworkTask, OwnDataTask):
         self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device
     ) -> OwnNetworkProblem:
         """Make the datasets of the clients at hand."""
-        data = [ClientData(one.client, self._made(one, "train"), self._made(one, "test")) for one in parts]
+        data = [ClientData(one.client, self._made(one, "train", seed), self._made(one, "test", seed)) for one in parts]
         return OwnNetworkProblem(self, data, clients=clients, seed=seed, device=device)
 
-    def _made(self, files: ClientFiles, part: Part) -> Dataset[Any]:
-        with own_code(self, f'dataset(..., "{part}")'):
+    def _made(self, files: ClientFiles, part: Part, seed: int) -> Dataset[Any]:
+        """Make a part of a client's data; both draw the same random numbers, so that a random split is one split."""
+        drawn = torch_stream(seed, "dataset", zlib.crc32(files.client.encode()))
+        with own_code(self, f"dataset({part}) of {files.client}"), all_streams():
+            seed_all(drawn.initial_seed())
             return self.dataset(files.path, part)

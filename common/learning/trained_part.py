@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -42,17 +42,20 @@ class TrainedPart:
         self.gradient = torch.zeros_like(self.weights)
         self.start = self.weights.clone() if sparse == "change" else None
         views, gradients = self._weight_layout.unflatten(self.weights), self._weight_layout.unflatten(self.gradient)
-        for name, parameter in trained.items():
-            parameter.data, parameter.grad = views[name], gradients[name]
-        self._tied = {name: first for name, first in _aliases(module).items() if first in trained}
+        self._trained = [(parameter, views[name], gradients[name]) for name, parameter in trained.items()]
+        self._tied = _aliases(module.named_parameters(remove_duplicate=False), trained)
         saved = module.state_dict()
         # Persistent ones: others are constants of the code, such as tables of positions.
         buffers = {k: v for k, v in module.named_buffers() if k in saved and v.dtype == torch.float32}
         self._buffer_layout = Layout.of(buffers.items())
         self.buffers = self._buffer_layout.flatten(buffers) if buffers else None
-        if self.buffers is not None:
-            for name, view in self._buffer_layout.unflatten(self.buffers).items():
-                buffers[name].data = view  # BatchNorm updates in place, and so in the vector
+        held = {} if self.buffers is None else self._buffer_layout.unflatten(self.buffers)
+        self._held = [(*_owner(module, name), view) for name, view in held.items()]
+        self._tied |= _aliases(module.named_buffers(remove_duplicate=False), buffers)
+        self._put_back()
+        # Of the others some count, as BatchNorm's steps: a round must find them as the last one did.
+        others = {name: one for name, one in module.named_buffers() if name in saved and name not in buffers}
+        self._unsent = [(*_owner(module, name), one.detach().clone()) for name, one in others.items()]
         self.called: nn.Module = torch.compile(module) if compiled else module  # type: ignore[assignment]
 
     @contextmanager
@@ -60,7 +63,34 @@ class TrainedPart:
         """Have the module to oneself."""
         with self._in_use:
             self.is_as_made = False
-            yield
+            for owner, name, first in self._unsent:
+                if (buffer := owner._buffers[name]) is not None:
+                    buffer.copy_(first)
+            try:
+                yield
+            finally:
+                self._put_back()
+
+    def gather(self) -> Tensor:
+        """Return the gradient after a backward pass, wherever the module has put its parts meanwhile."""
+        for parameter, _, gradient in self._trained:
+            if parameter.grad is not gradient:
+                gradient.zero_() if parameter.grad is None else gradient.copy_(parameter.grad)
+        self._put_back()
+        return self.gradient
+
+    def _put_back(self) -> None:
+        """Make the vectors what the module reads and writes: in `forward` it may have moved on to other tensors."""
+        for parameter, view, gradient in self._trained:
+            if parameter.data_ptr() != view.data_ptr():
+                parameter.data = view
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
+        for owner, name, view in self._held:
+            buffer = owner._buffers[name]
+            if buffer is not None and buffer is not view:
+                view.copy_(buffer)
+                owner._buffers[name] = view  # in which BatchNorm updates, and so in the vector
 
     def state(self) -> ServerState:
         """Return a copy of what travels, on the CPU."""
@@ -87,9 +117,9 @@ class TrainedPart:
     def tensors(self, state: ServerState) -> dict[str, Tensor]:
         """Return a state by the names of the module's state_dict: all but what is frozen."""
         weights = self._weight_layout.unflatten(state.model if self.start is None else self.start.cpu() + state.model)
-        tied = {name: weights[first].clone() for name, first in self._tied.items()}
         buffers = {} if state.buffers is None else self._buffer_layout.unflatten(state.buffers)
-        return {**weights, **tied, **buffers, **self._counters}
+        sent = {**weights, **buffers}
+        return {**sent, **{name: sent[first].clone() for name, first in self._tied.items()}, **self._counters}
 
     def frozen_digest(self) -> str:
         """Return what tells one machine's frozen part from another's; nothing where all of the module travels."""
@@ -106,12 +136,17 @@ class TrainedPart:
         return digest.hexdigest()
 
 
-def _aliases(module: nn.Module) -> dict[str, str]:
-    """Return the further names of parameters that a module has at several places, and the first name of each."""
+def _aliases(named: Iterable[tuple[str, Tensor]], sent: Container[str]) -> dict[str, str]:
+    """Return the further names of what is sent and has several, each with its first one."""
     first: dict[int, str] = {}
-    names = module.named_parameters(remove_duplicate=False)
-    found = {name: first.setdefault(id(parameter), name) for name, parameter in names}
-    return {name: one for name, one in found.items() if name != one}
+    found = {name: first.setdefault(id(tensor), name) for name, tensor in named}
+    return {name: one for name, one in found.items() if name != one and one in sent}
+
+
+def _owner(module: nn.Module, name: str) -> tuple[nn.Module, str]:
+    """Return the submodule that has a buffer, and what it calls it."""
+    path, _, own = name.rpartition(".")
+    return module.get_submodule(path), own
 
 
 def _refuse_untrainable(trained: dict[str, nn.Parameter]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar, cast
 
@@ -12,7 +12,9 @@ from google.protobuf.message import DecodeError as ProtoError
 from torch import Tensor
 
 from common.codec import payload
-from common.errors import DecodeError, MessageError
+from common.codec.given import Given
+from common.codec.vector import Known
+from common.errors import DecodeError, MessageError, NotKeptError
 from common.experiment.experiment import Experiment
 from common.experiment.files import told_experiment
 from common.learning.task import Measured
@@ -21,6 +23,7 @@ from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.ranges import LARGEST, SMALLEST, Range
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
+from common.rounds.rounding import LARGEST_EXPONENT, SMALLEST_EXPONENT
 from common.rounds.schedule import MOST_LOCAL_STEPS
 from common.rounds.state import MOST_CLIENTS, Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 from common.say import LONGEST_NAME
@@ -37,6 +40,7 @@ PLAN_RANGES = {
     "probability": Range(above=0, at_most=1),
     "learning_rate": Range(above=SMALLEST, below=LARGEST),
     "density": Range(above=0, at_most=1),
+    "step_exponent": Range(at_least=SMALLEST_EXPONENT, at_most=LARGEST_EXPONENT),
     "cohort": Range(at_least=1, at_most=MOST_CLIENTS),
 }
 LARGEST_MEAN = 1e100
@@ -53,6 +57,7 @@ MESSAGE_TYPES: dict[Asked, str] = {
     "notice": "query.notice",
 }
 
+Kept = Callable[[int], Given | None]  # returns the model of this digest, if it is kept
 _Upload = TypeVar("_Upload", bytes | Spool, ReceivedUpload)
 
 
@@ -85,6 +90,7 @@ class Report(Generic[_Upload]):
     seconds: Mapping[str, float]  # that the round took on the client, by phase; none where it was only sent again
     peak: PeakMemory
     upload: _Upload
+    given: int = 0  # the digest of the model that the upload is given; 0: none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,6 +107,7 @@ class Introduction:
 
     client: str
     identity: str  # stays with the client's state folder; without one, with its process
+    frozen: str = ""  # digest of the part of its model that does not travel; empty where all of it does
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,23 +147,29 @@ def message_type_of(question: bytes) -> str:
     return MESSAGE_TYPES[_asked(_parsed(proto.Question, question))]
 
 
-def pack_state(state: ServerState, average: Tensor | None = None) -> ArrayRecord:
+def pack_state(state: ServerState, average: Tensor | None = None, given: Given | None = None) -> ArrayRecord:
     """Write what the server sends down: losslessly, as an average must not be changed on the way."""
-    return arrays_of(payload.encode_state(state, average))
+    return arrays_of(payload.encode_state(state, average, given.entries if given else None))
 
 
-def unpack_state(data: bytes | Spool, like: ServerState) -> tuple[ServerState, Tensor | None]:
+def unpack_state(
+    data: bytes | Spool, like: ServerState, given: Given | None = None
+) -> tuple[ServerState, Tensor | None]:
     """Read what `pack_state` wrote; `like` gives the sizes."""
     try:
-        return payload.decode_state(data, like)
+        return payload.decode_state(data, like, Known(given=given.entries if given else None))
     except DecodeError as error:
         raise MessageError(str(error)) from None
 
 
 def pack_order(
-    asked: Literal["train", "evaluate", "audit"], arrays: ArrayRecord, plan: RoundPlan, history: History
+    asked: Literal["train", "evaluate", "audit"],
+    arrays: ArrayRecord,
+    plan: RoundPlan,
+    history: History,
+    given: Given | None = None,
 ) -> RecordDict:
-    """Write a round's order around the packed state, which all clients share."""
+    """Write a round's order around the packed state, which all clients share; say what that is given."""
     order = proto.Order(
         plan=proto.Plan(
             round=plan.round,
@@ -165,17 +178,19 @@ def pack_order(
             learning_rate=plan.learning_rate,
             density=plan.density,
             precision=plan.precision.upper(),
+            step_exponent=math.frexp(plan.step)[1] - 1 if plan.step else 0,
             seed=plan.seed,
             cohort=plan.cohort,
             seat=plan.seats[0],
         ),
         history=_packed_history(history),
+        given=given.digest if given else 0,
     )
     return content_of(proto.Question(**{asked: order}).SerializeToString(), arrays)
 
 
-def unpack_order(content: RecordDict, like: ServerState) -> Order:
-    """Read what `pack_order` wrote."""
+def unpack_order(content: RecordDict, like: ServerState, kept: Kept = lambda _: None) -> Order:
+    """Read what `pack_order` wrote; its model may be given one that is kept."""
     question = _question(content)
     asked = _asked(question)
     if asked not in ("train", "evaluate", "audit"):
@@ -190,7 +205,10 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
     if plan.seat >= plan.cohort:
         raise MessageError(f"a plan with seat {plan.seat} of {plan.cohort}")
     precision = cast(Precision, proto.Plan.Precision.Name(plan.precision).lower())
-    state, average = unpack_state(payload_of(content), like)
+    given = kept(order.given) if order.given else None
+    if order.given and given is None:
+        raise NotKeptError("a model that is given another, which this client does not have")
+    state, average = unpack_state(payload_of(content), like, given)
     return Order(
         plan=RoundPlan(
             round=plan.round,
@@ -199,6 +217,7 @@ def unpack_order(content: RecordDict, like: ServerState) -> Order:
             learning_rate=plan.learning_rate,
             density=plan.density,
             precision=precision,
+            step=2.0**plan.step_exponent if precision == "grid" else 0.0,
             seed=plan.seed,
             cohort=plan.cohort,
             seats=(plan.seat,),
@@ -216,27 +235,44 @@ def pack_report(report: Report[bytes | Spool]) -> RecordDict:
         round=report.round,
         memory_mb=report.peak.memory_mb,
         vram_mb=report.peak.vram_mb,
+        given=report.given,
         **{f"{phase}_seconds": seconds for phase, seconds in report.seconds.items()},
     )
     return content_of(proto.Reply(report=told).SerializeToString(), arrays_of(report.upload))
 
 
-def unpack_report(content: RecordDict, like: ServerState, most_values: int | None = None) -> Report[ReceivedUpload]:
-    """Read what `pack_report` wrote."""
+def unpack_report(
+    content: RecordDict,
+    like: ServerState,
+    most_values: int | None = None,
+    given: Given | None = None,
+    step: float | None = None,
+) -> Report[ReceivedUpload]:
+    """Read what `pack_report` wrote; the upload may be given the round's model, and on a grid of its step."""
     told = _reply(content, "report").report
     seconds = {phase: getattr(told, f"{phase}_seconds") for phase in ("train", "encode", "save")}
     numbers = [*seconds.values(), told.memory_mb, told.vram_mb]
     if not all(math.isfinite(one) and one >= 0 for one in numbers):
         raise MessageError("a report with seconds or memory beyond all bounds")
+    if told.given and (given is None or told.given != given.digest):
+        raise NotKeptError("an upload that is given another model than was sent")
+    known = Known(given=given.entries if given and told.given else None, step=step)
     try:
-        upload = payload.decode_upload(payload_of(content), like, most_values)
+        upload = payload.decode_upload(payload_of(content), like, most_values, known)
     except DecodeError as error:
         raise MessageError(str(error)) from None
     peak = PeakMemory(
         told.memory_mb if told.HasField("memory_mb") else None, told.vram_mb if told.HasField("vram_mb") else None
     )
     spent = {phase: value for phase, value in seconds.items() if value}
-    return Report(client=told.client, round=told.round, seconds=spent, peak=peak, upload=upload)
+    return Report(
+        client=told.client,
+        round=told.round,
+        seconds=spent,
+        peak=peak,
+        upload=upload,
+        given=told.given,
+    )
 
 
 def pack_introduction_question() -> RecordDict:
@@ -246,7 +282,7 @@ def pack_introduction_question() -> RecordDict:
 
 def pack_introduction(introduction: Introduction) -> RecordDict:
     """Write a client's answer to it."""
-    told = proto.Introduction(name=introduction.client, identity=introduction.identity)
+    told = proto.Introduction(name=introduction.client, identity=introduction.identity, frozen=introduction.frozen)
     return content_of(proto.Reply(introduction=told).SerializeToString())
 
 
@@ -257,7 +293,9 @@ def unpack_introduction(content: RecordDict) -> Introduction:
         raise MessageError(f"a client without a name of at most {LONGEST_NAME} printable characters")
     if not 0 < len(told.identity) <= LONGEST_NAME:
         raise MessageError("a client without an identity")
-    return Introduction(client=told.name, identity=told.identity)
+    if len(told.frozen) > LONGEST_NAME:
+        raise MessageError(f"a digest of more than {LONGEST_NAME} characters")
+    return Introduction(client=told.name, identity=told.identity, frozen=told.frozen)
 
 
 def pack_notice(text: str) -> RecordDict:
@@ -278,7 +316,7 @@ def pack_done() -> RecordDict:
 def pack_control(control: Tensor) -> RecordDict:
     """Write a client's control variate, which it shows to nobody but an auditor."""
     head = proto.Reply(control=proto.Control()).SerializeToString()
-    return content_of(head, arrays_of(payload.encode_upload(Upload(model=control), "float32")))
+    return content_of(head, arrays_of(payload.encode_upload(Upload(model=control))))
 
 
 def unpack_control(content: RecordDict, like: ServerState) -> Tensor:

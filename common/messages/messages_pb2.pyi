@@ -206,20 +206,24 @@ class Introduce(_message.Message):
     def __init__(self) -> None: ...
 
 class Introduction(_message.Message):
-    __slots__ = ("name", "identity")
+    __slots__ = ("name", "identity", "frozen")
     NAME_FIELD_NUMBER: _ClassVar[int]
     IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    FROZEN_FIELD_NUMBER: _ClassVar[int]
     name: str
     identity: str
-    def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ...) -> None: ...
+    frozen: str
+    def __init__(self, name: _Optional[str] = ..., identity: _Optional[str] = ..., frozen: _Optional[str] = ...) -> None: ...
 
 class Order(_message.Message):
-    __slots__ = ("plan", "history")
+    __slots__ = ("plan", "history", "given")
     PLAN_FIELD_NUMBER: _ClassVar[int]
     HISTORY_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
     plan: Plan
     history: History
-    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ...) -> None: ...
+    given: int
+    def __init__(self, plan: _Optional[_Union[Plan, _Mapping]] = ..., history: _Optional[_Union[History, _Mapping]] = ..., given: _Optional[int] = ...) -> None: ...
 
 class History(_message.Message):
     __slots__ = ("counted", "recentred", "digest")
@@ -232,19 +236,22 @@ class History(_message.Message):
     def __init__(self, counted: _Optional[int] = ..., recentred: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision", "seed", "cohort", "seat")
+    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision", "step_exponent", "seed", "cohort", "seat")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FLOAT32: _ClassVar[Plan.Precision]
         BFLOAT16: _ClassVar[Plan.Precision]
+        GRID: _ClassVar[Plan.Precision]
     FLOAT32: Plan.Precision
     BFLOAT16: Plan.Precision
+    GRID: Plan.Precision
     ROUND_FIELD_NUMBER: _ClassVar[int]
     LOCAL_STEPS_FIELD_NUMBER: _ClassVar[int]
     PROBABILITY_FIELD_NUMBER: _ClassVar[int]
     LEARNING_RATE_FIELD_NUMBER: _ClassVar[int]
     DENSITY_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
+    STEP_EXPONENT_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     COHORT_FIELD_NUMBER: _ClassVar[int]
     SEAT_FIELD_NUMBER: _ClassVar[int]
@@ -254,10 +261,11 @@ class Plan(_message.Message):
     learning_rate: float
     density: float
     precision: Plan.Precision
+    step_exponent: int
     seed: int
     cohort: int
     seat: int
-    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ..., seed: _Optional[int] = ..., cohort: _Optional[int] = ..., seat: _Optional[int] = ...) -> None: ...
+    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ..., step_exponent: _Optional[int] = ..., seed: _Optional[int] = ..., cohort: _Optional[int] = ..., seat: _Optional[int] = ...) -> None: ...
 
 class Recentring(_message.Message):
     __slots__ = ("number", "history")
@@ -274,7 +282,7 @@ class Notice(_message.Message):
     def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("client", "round", "train_seconds", "encode_seconds", "save_seconds", "memory_mb", "vram_mb")
+    __slots__ = ("client", "round", "train_seconds", "encode_seconds", "save_seconds", "memory_mb", "vram_mb", "given")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     TRAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
@@ -282,6 +290,7 @@ class Report(_message.Message):
     SAVE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_MB_FIELD_NUMBER: _ClassVar[int]
     VRAM_MB_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_FIELD_NUMBER: _ClassVar[int]
     client: str
     round: int
     train_seconds: float
@@ -289,7 +298,8 @@ class Report(_message.Message):
     save_seconds: float
     memory_mb: float
     vram_mb: float
-    def __init__(self, client: _Optional[str] = ..., round: _Optional[int] = ..., train_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., save_seconds: _Optional[float] = ..., memory_mb: _Optional[float] = ..., vram_mb: _Optional[float] = ...) -> None: ...
+    given: int
+    def __init__(self, client: _Optional[str] = ..., round: _Optional[int] = ..., train_seconds: _Optional[float] = ..., encode_seconds: _Optional[float] = ..., save_seconds: _Optional[float] = ..., memory_mb: _Optional[float] = ..., vram_mb: _Optional[float] = ..., given: _Optional[int] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("loss", "examples", "means")

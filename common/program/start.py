@@ -31,6 +31,8 @@ def run_program(app: Callable[[], object]) -> None:
     try:
         app()
     except UserError as error:
+        if error.is_of_own_code and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         sys.stderr.write(f"error: {one_line(str(error), LONGEST_ERROR)}\n")  # which may be a peer's words
         sys.exit(2)
     except Exception as error:

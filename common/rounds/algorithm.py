@@ -201,5 +201,8 @@ def server_round(
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
     rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
-    mean = uploads.mean(before.rounded_off, rest, algorithm.senders(plan, before.state.model.shape[-1]))
-    return algorithm.aggregate(plan, before.state, mean, participation), rest
+    senders = algorithm.senders(plan, before.state.model.shape[-1])
+    mean = uploads.mean(before.rounded_off, rest, senders)
+    state = algorithm.aggregate(plan, before.state, mean, participation)
+    most_senders = uploads.clients if senders is None else int(senders.max())
+    return replace(state, unit=plan.step / most_senders), rest

@@ -5,16 +5,18 @@ A model is one flat float32 vector (last dimension d). Any leading dimensions ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 from torch import Tensor
 
+from common.ranges import Range
 from common.rounds.history import History
 from common.storage.spool import Spool
 from common.vectors.entries import Blocks, Entries
 
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "grid"]
 MOST_CLIENTS = 10**6
 
 
@@ -28,6 +30,8 @@ class RoundPlan:
     learning_rate: float  # gamma
     density: float  # K / d
     precision: Precision  # of the uploaded values
+    step: Annotated[float, Range(at_least=0, at_most=2.0**100)] = 0.0  # of the grid, a power of two; 0 without one
+    client: int | tuple[int, ...] = 0  # by which its roundings differ from others'; of a batch, a number for each row
     seed: int = 0  # of the round's random choices, beside its number
     cohort: int = 1  # how many clients are asked
     seats: tuple[int, ...] | range = (0,)  # which of them: this client, or each row, or whose uploads were counted
@@ -40,6 +44,7 @@ class ServerState:
     model: Tensor  # w
     control: Tensor | None = None  # what a method shows all clients beside its model, such as c of Scaffold
     buffers: Tensor | None = None  # BatchNorm statistics: averaged, never pruned
+    unit: float = 0.0  # of which the model's values are whole multiples, nearly: a step over the number of clients
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,7 +63,7 @@ class ReceivedUpload:
     model: Entries | Blocks
     control_change: Entries | Blocks | None = None
     buffers: Entries | Blocks | None = None
-    checksum: int = 0  # of the model, as it came
+    checksum: int = 0  # of all of it, as it came
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,7 +72,8 @@ class Pending:
 
     plan: RoundPlan
     reference: Tensor | None  # what the control is closed with; None: w^_i, to be read from what was sent
-    sent: bytes | Spool = b""  # the upload, encoded: asked again for this round, a client sends the same bytes
+    sent: bytes | Spool = b""  # the upload, encoded by itself
+    checksum: int = 0  # of the upload as it was sent, given the model that the round started from
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,3 +83,4 @@ class ClientMemory:
     control: Tensor | None = None  # h_i
     history: History = field(default_factory=History)  # of the control
     pending: Pending | None = None
+    kept: Mapping[int, bytes | Spool] = field(default_factory=dict)  # the last models that came down, by their digests

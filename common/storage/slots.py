@@ -12,9 +12,11 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
@@ -29,6 +31,7 @@ from common.storage.disk import reserve_room, sync, writing
 
 HEADER = struct.Struct("<8sQQI4x")  # the magic, the number of the writing, the length of the rest, its CRC-32
 MAGIC = b"proxskip"
+BLOCK_BYTES = 1 << 20  # that are read at a time
 GROWTH = 1.25  # so that a body that grows a little does not make its file grow each time
 KINDS = {torch.float32: "F32", torch.float64: "F64", torch.uint8: "U8"}
 
@@ -41,7 +44,7 @@ class Slot:
 
     number: int = 0  # of the writing; 0: none that is whole
     size: int = 0  # of the file, in bytes
-    body: bytes = b""
+    length: int = 0  # of what follows the header
 
 
 class Slots:
@@ -76,26 +79,48 @@ class Slots:
                 raise UserError(f"{damaged[0]} is not {self._what}; move it away to start afresh")
             return None
         file = self.files[slots.index(newest)]
+        body = _body(file, newest)
         try:
-            (length,) = struct.unpack_from("<Q", newest.body)
-            return load(newest.body), json.loads(newest.body[8 : 8 + length]).get("__metadata__") or {}
+            (length,) = struct.unpack_from("<Q", body)
+            return load(body), json.loads(body[8 : 8 + length]).get("__metadata__") or {}
         except (SafetensorError, ValueError, KeyError, struct.error) as error:  # KeyError: a kind that torch has not
             raise UserError(f"{file} is not {self._what}: {error}; move it away to start afresh") from None
 
 
 def _read(file: Path) -> Slot:
+    """Find what is in a file, of which only a block is in memory."""
+    with suppress(FileNotFoundError), _reading(file) as data:
+        return _found_in(data)
+    return Slot()
+
+
+def _found_in(data: BinaryIO) -> Slot:
+    size = os.fstat(data.fileno()).st_size
+    if size < HEADER.size:
+        return Slot(size=size)
+    magic, number, length, expected = HEADER.unpack(data.read(HEADER.size))
+    checksum, left = 0, length
+    while block := data.read(min(left, BLOCK_BYTES)):
+        checksum, left = zlib_ng.crc32(block, checksum), left - len(block)
+    is_whole = magic == MAGIC and not left and checksum == expected
+    return Slot(number if is_whole else 0, size, length)
+
+
+def _body(file: Path, slot: Slot) -> bytes:
+    with _reading(file) as data:
+        data.seek(HEADER.size)
+        return data.read(slot.length)
+
+
+@contextmanager
+def _reading(file: Path) -> Iterator[BinaryIO]:
     try:
-        data = file.read_bytes()
+        with file.open("rb") as data:
+            yield data
     except FileNotFoundError:
-        return Slot()
+        raise
     except OSError as error:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
-    if len(data) < HEADER.size:
-        return Slot(size=len(data))
-    magic, number, length, checksum = HEADER.unpack_from(data)
-    body = data[HEADER.size : HEADER.size + length]
-    is_whole = magic == MAGIC and len(body) == length and zlib_ng.crc32(body) == checksum
-    return Slot(number if is_whole else 0, len(data), body)
 
 
 def _checksum(parts: list[memoryview]) -> int:

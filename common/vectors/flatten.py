@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -15,16 +15,6 @@ class Layout:
     """Where each named tensor lies in a flat vector."""
 
     shapes: dict[str, torch.Size]
-
-    @classmethod
-    def of_parameters(cls, module: nn.Module) -> Layout:
-        """Return the layout of everything that is trained and pruned."""
-        return cls.of(module.named_parameters())
-
-    @classmethod
-    def of_buffers(cls, module: nn.Module) -> Layout:
-        """Return the layout of what is averaged but never pruned; BatchNorm's integer step counter is neither."""
-        return cls.of((name, buffer) for name, buffer in module.named_buffers() if buffer.is_floating_point())
 
     @classmethod
     def of(cls, tensors: Iterable[tuple[str, Tensor]]) -> Layout:

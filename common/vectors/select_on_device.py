@@ -1,9 +1,8 @@
 """TopK on a GPU, which the host only tells what to do: nothing is looked at, copied or of a size that numbers decide.
 
-So there can be no bounds that are made wider where they do not hold. `topk` over everything is exact whatever the
-numbers are, and takes many blocks of a GPU where `kthvalue` takes one per row; not sorted, it reads the vector six
-times and writes K. Magnitudes order like their bit patterns read as integers, among which a tie that finds no room is
-simply one less.
+So there can be no bounds that the host makes wider where they do not hold. `topk` over everything is exact whatever the
+numbers are; unsorted, it is some passes by many blocks of a GPU, where `kthvalue` is one block per row. Magnitudes
+order like their bit patterns read as integers, among which a tie that finds no room is simply one less.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ class WarmTopK:
 
     def __init__(self) -> None:
         self._rows: dict[float, select_rows.Bounds] = {}
-        self._long: dict[float, select_long.Thresholds] = {}
+        self._long: dict[float, select_long.Threshold] = {}
         self._last: tuple[Tensor, int, int, NDArray[Any]] | None = None
 
     def __call__(self, vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
@@ -48,8 +48,8 @@ class WarmTopK:
             return top_k_on_device(vector, kept, out)
         torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
         if select_long.is_for(vector, kept):
-            thresholds = self._long.setdefault(density, select_long.Thresholds())
-            thresholds.top_k(_numbers(vector), kept, _numbers(out))
+            threshold = self._long.setdefault(density, select_long.Threshold())
+            threshold.top_k(_numbers(vector), kept, _numbers(out))
         else:
             magnitude = self._magnitudes(vector, kept)
             bounds = self._rows.setdefault(density, select_rows.Bounds())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import typer
 
 from server.commands import options
@@ -21,6 +23,7 @@ def local(
     settings: options.Settings = None,
     output: options.Output = None,
     data: options.Data = None,
+    devices: options.Devices = "auto",
     resume: options.Resume = None,
     watch: options.Watch = False,
     track: options.Track = None,
@@ -41,17 +44,20 @@ def local(
 
     import torch
 
+    from common.program.device import deal_out, devices_here
     from server.commands.audience import Audience
     from server.commands.deployed import run_deployed
     from server.deploy.local_clients import arguments_of_clients, local_clients
     from server.link.hub import Hub
 
     with which.opened(guard, terminal.say, simulated=False) as run, Hub("127.0.0.1:0", say=run.say) as hub:
+        dealt = deal_out(devices, run.experiment.clients, devices_here())
         problem = run.experiment.load_for_server(data, torch.device("cpu"))
-        arguments = arguments_of_clients(run.experiment, data)
+        arguments = arguments_of_clients(run.experiment, data, dealt)
         run.begin(problem.data_name)
         own = run.folder.path / "clients"
-        terminal.say(f"starting {len(arguments)} client processes; their logs are in {own}")
+        where = ", ".join(f"{count} on {device}" for device, count in Counter(dealt).items())
+        terminal.say(f"starting {len(arguments)} client processes ({where}); their logs are in {own}")
         needed = terms.minimum_clients or len(arguments)
         command = command_to_go_on(context, run.folder.path)
         audience = Audience(terminal=terminal, command=command, trackers=track or [], watch=watch)

@@ -62,6 +62,12 @@ Data = Annotated[
     Path | None, typer.Option(metavar="DIR", help=f"folder of data sets; else ${ENVIRONMENT_VARIABLE}, else downloads")
 ]
 Device = Annotated[str, typer.Option(help="where clients compute: auto (a GPU if there is one), cpu, cuda:0, mps")]
+Devices = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST", help="where clients compute, in turns: auto (all GPUs; else the CPU), cpu, cuda:0,cuda:1"
+    ),
+]
 Reach = Annotated[
     list[float] | None, typer.Option(metavar="VALUE", help="show what it cost to reach this value of the metric")
 ]

@@ -46,7 +46,7 @@ def simulate(
         simulation = Simulation(run.experiment, problem, clients_device)
         run.begin(problem.data_name)
         if run.entry:
-            simulation.go_on_from(run.entry.checkpoint, run.entry.controls)
+            simulation.go_on_from(run.entry.checkpoint, run.entry.controls, run.entry.before)
         command = command_to_go_on(context, run.folder.path)
         audience = Audience(terminal=terminal, command=command, trackers=track or [], watch=watch)
         for line in run_simulation(simulation, run.folder, audience, run.entry):

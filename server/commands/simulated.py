@@ -41,7 +41,7 @@ def run_simulation(
     )
     with audience.following(experiment, about, course, lambda: RunNow(state="training", round=course.round + 1)):
         for record in simulation.rounds():
-            recorder.on_round(record, simulation.checkpoint, simulation.controls)
+            recorder.on_round(record, simulation.checkpoint, simulation.controls, simulation.before)
         recorder.finish(simulation.problem, simulation.kept())
     write_report(folder.path, audience.terminal.say)
     return closing_lines(about, course, recorder.model)

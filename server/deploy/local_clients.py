@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import torch
-
 from common.errors import UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -27,13 +25,20 @@ SECONDS_BETWEEN_ALARMS = 1.0
 ALARM = signal.SIGUSR1  # ends what the main thread waits for as Ctrl-C does, which a shell may have turned off
 
 
-def arguments_of_clients(experiment: Experiment, data: Path | None) -> dict[str, list[str]]:
-    """Return, by the clients' names, what each has to be told of its data, and of what it may run."""
+def arguments_of_clients(experiment: Experiment, data: Path | None, devices: Sequence[str]) -> dict[str, list[str]]:
+    """Return, by the clients' names, what each has to be told: its data, its device, and what it may run."""
+    own = _data_of_clients(experiment, data)
     allowed = _allowance(experiment)
+    return {
+        name: [*given, *allowed, "--device", device] for (name, given), device in zip(own.items(), devices, strict=True)
+    }
+
+
+def _data_of_clients(experiment: Experiment, data: Path | None) -> dict[str, list[str]]:
     if isinstance(experiment.task, OwnDataTask):
         files = files_of_clients(DataFolder.choose(data), experiment.clients)
-        return {one.client: ["--name", one.client, "--data", str(one.path), *allowed] for one in files}
-    shared = ["--data", str(data), *allowed] if data else allowed
+        return {one.client: ["--name", one.client, "--data", str(one.path)] for one in files}
+    shared = ["--data", str(data)] if data else []
     count = experiment.clients
     return {f"client-{index}": ["--partition", f"{index}/{count}", *shared] for index in range(count)}
 
@@ -103,8 +108,8 @@ def local_clients(
             threads = max(1, (os.cpu_count() or 1) // len(arguments))
             processes = []
             try:
-                for index, (name, own) in enumerate(arguments.items()):
-                    options = [*own, "--device", _device(index), "--threads", str(threads), "--state", str(folder)]
+                for name, own in arguments.items():
+                    options = [*own, "--threads", str(threads), "--state", str(folder)]
                     log_file = folder / f"{name}.log"
                     process = stack.enter_context(_client(address, options, log_file))
                     processes.append(process)
@@ -154,9 +159,3 @@ def leaving(process: subprocess.Popen[bytes], seconds: float = LEAVE_SECONDS) ->
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _device(index: int) -> str:
-    """Deal out the GPUs, if there are any, in turns."""
-    count = torch.cuda.device_count()
-    return f"cuda:{index % count}" if count else "auto"

@@ -25,9 +25,8 @@ def exported(model: FinishedModel, to: Format) -> bytes:
 
 def to_torch(model: FinishedModel) -> bytes:
     """Return a state_dict for `torch.load(weights_only=True)`; a linear model's is that of an nn.Linear, unscaled."""
-    module = model.predictor()[1].module
-    tensors = module.state_dict()
-    if isinstance(module, nn.Linear):
+    tensors = model.tensors
+    if model.blueprint and isinstance(module := model.predictor()[1].module, nn.Linear):
         tensors = {name: tensor.float() for name, tensor in unscaled(module).items()}
     file = io.BytesIO()
     torch.save(dict(tensors), file)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from common.errors import UserError
 from common.experiment import plugins
@@ -15,6 +15,7 @@ from common.experiment.experiment import Experiment
 from common.learning.blueprint import Blueprint, Predictor
 from common.learning.task import Problem, Task
 from common.messages.flower import APP_VERSION
+from common.randomness import initialized
 from common.rounds.algorithm import Algorithm
 from common.rounds.records import RoundRecord
 from common.rounds.state import ServerState
@@ -73,15 +74,18 @@ class FinishedModel:
         if self.blueprint is None:
             raise UserError(f"the task {self.task} does not say how to predict: it has no blueprint (docs/models.md)")
         try:
-            self.blueprint.module.load_state_dict(self.tensors)
+            found = self.blueprint.module.load_state_dict(self.tensors, strict=False)
         except (RuntimeError, TypeError) as error:
             raise UserError(f"the tensors are not those of the task {self.task}: {error}") from None
+        frozen = {name for name, one in self.blueprint.module.state_dict(keep_vars=True).items() if _is_frozen(one)}
+        if strange := [*found.unexpected_keys, *(name for name in found.missing_keys if name not in frozen)]:
+            raise UserError(f"the tensors are not those of the task {self.task}: see {', '.join(sorted(strange))}")
         return Predictor(self.blueprint).eval(), self.blueprint
 
     @cached_property
     def blueprint(self) -> Blueprint | None:
-        """Return what the model is, where the task says so."""
-        return self.experiment.task.blueprint()
+        """Return what the model is, where the task says so; what is frozen in it is as it was in training."""
+        return initialized(self.experiment.task.blueprint, self.experiment.seed)
 
     @cached_property
     def coefficients(self) -> Coefficients | None:
@@ -118,3 +122,8 @@ class FinishedModel:
         if self.coefficients:
             known["coefficients"] = self.coefficients.to_json()
         return {name: text for name, text in known.items() if text}
+
+
+def _is_frozen(tensor: Tensor) -> bool:
+    """Say whether a tensor of a module is as the module makes it: no parameter to train, and no numbers to average."""
+    return not tensor.requires_grad if isinstance(tensor, nn.Parameter) else not tensor.is_floating_point()

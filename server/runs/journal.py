@@ -25,7 +25,7 @@ from common.storage.durable import read_durable, write_durably
 from common.vectors.remainder import Remainder
 
 FILE = "journal.safetensors"
-FORMAT = 3
+FORMAT = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class JournalEntry:
     checkpoint: Checkpoint
     record: RoundRecord | None  # of the last round; None before the first
     controls: Sequence[Tensor | None] = ()  # of the clients, in a simulation, where nobody else keeps them
+    before: Tensor | None = None  # the model that the last round started from, in a simulation
 
 
 class Journal:
@@ -57,6 +58,7 @@ class Journal:
             "rounded_off": checkpoint.rounded_off.tensor() if checkpoint.rounded_off else None,
             **{f"average {one}": average for one, average in ledger.averages.items() if one != checkpoint.round},
             **{f"control {place}": control for place, control in enumerate(entry.controls)},
+            "before": entry.before,
         }
         metadata = {
             "format": FORMAT,
@@ -71,6 +73,7 @@ class Journal:
             "recentrings": ledger.recentrings,
             "awaiting": sorted(ledger.awaiting),
             "bits_up": checkpoint.bits_up,
+            "unit": state.unit,
             "controls": len(entry.controls),
             "record": entry.record.to_json() if entry.record else None,
         }
@@ -94,7 +97,12 @@ class Journal:
             model = tensors["model"]
             checkpoint = Checkpoint(
                 round=known["round"],
-                state=ServerState(model=model, control=tensors.get("control"), buffers=tensors.get("buffers")),
+                state=ServerState(
+                    model=model,
+                    control=tensors.get("control"),
+                    buffers=tensors.get("buffers"),
+                    unit=float(known["unit"]),
+                ),
                 ledger=_ledger(known, tensors),
                 identities=known["identities"],
                 put_out=known["put_out"],
@@ -105,7 +113,13 @@ class Journal:
             controls = [tensors.get(f"control {place}") for place in range(known["controls"])]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(f"{self.path} is not a run's journal: {error!r}") from None
-        return JournalEntry(run=known["run"], checkpoint=checkpoint, record=record, controls=controls)
+        return JournalEntry(
+            run=known["run"],
+            checkpoint=checkpoint,
+            record=record,
+            controls=controls,
+            before=tensors.get("before"),
+        )
 
 
 def _ledger(known: dict[str, Any], tensors: dict[str, Tensor]) -> Ledger:

@@ -59,13 +59,19 @@ class Recorder(Listener):
         """Note how a run starts: clients then know it by its name even if it is killed in its first round."""
         self._write_journal(checkpoint)
 
-    def on_round(self, record: RoundRecord, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
-        """Keep a round; `controls` are those of simulated clients, which nobody else remembers."""
+    def on_round(
+        self,
+        record: RoundRecord,
+        checkpoint: Checkpoint,
+        controls: Sequence[Tensor | None] = (),
+        before: Tensor | None = None,
+    ) -> None:
+        """Keep a round; `controls` and the model `before` it are of simulated clients: nobody else remembers them."""
         self._newest = record
         if record.by_client:
             when_there_is_room(lambda: self._folder.add_clients(record), self.say)
         if time.monotonic() - self._last_entry >= self._seconds_between_entries:
-            self._write_journal(checkpoint, controls)
+            self._write_journal(checkpoint, controls, before)
         when_there_is_room(lambda: self._folder.add_round(record), self.say)
         self._show(record)
 
@@ -83,8 +89,10 @@ class Recorder(Listener):
         when_there_is_room(lambda: self._folder.save_model(model), self.say)
         self._events.note(Event(f"finished after round {self._newest.round if self._newest else 0}", kind="finished"))
 
-    def _write_journal(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = ()) -> None:
-        entry = JournalEntry(run=self.run, checkpoint=checkpoint, record=self._newest, controls=controls)
+    def _write_journal(
+        self, checkpoint: Checkpoint, controls: Sequence[Tensor | None] = (), before: Tensor | None = None
+    ) -> None:
+        entry = JournalEntry(run=self.run, checkpoint=checkpoint, record=self._newest, controls=controls, before=before)
         self._folder.wait_for_disk()  # of the lines before: the journal has the newest record only
         when_there_is_room(lambda: self._journal.write(entry), self.say)
         self._last_entry = time.monotonic()

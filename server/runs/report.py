@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from common.errors import UserError
-from common.rounds.records import RoundRecord
+from common.rounds.records import BITS_A_VALUE, RoundRecord
 from server.runs.least import Cost, who_needs_least
 
 Records = Sequence[RoundRecord]
@@ -72,6 +72,7 @@ class RunInComparison:
     final: float
     best: float
     upload_bits: float
+    bits_a_value: float | None  # that were sent for each value that was kept, all included; None: nothing was encoded
     to_reach: list[ToReach]
 
 
@@ -94,6 +95,7 @@ def compared(
             final=scores[name][-1],
             best=max(scores[name]),
             upload_bits=points[-1][0],
+            bits_a_value=bits_a_value(runs[name]) if count.as_sent else None,
             to_reach=[ToReach(level=level, upload_bits=bits_to_reach(points, level)) for level in levels],
         )
         for name, points in curves.items()
@@ -111,12 +113,21 @@ def _comparison_table(rows: Sequence[RunInComparison], count: Count) -> Table:
     """Return one row per run: what it keeps and reached, what a client uploaded in all and to reach each level."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")  # all of a long name, and no number is cut
-    for column in ("kept", "final", "best", "uploads", *(f"to {cost.level:.4g}" for cost in rows[0].to_reach)):
+    for column in (
+        "kept",
+        "final",
+        "best",
+        "bits/value",
+        "uploads",
+        *(f"to {cost.level:.4g}" for cost in rows[0].to_reach),
+    ):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
         uploads = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
         amounts = ("-" if bits is None else count.text(bits) for bits in uploads)
-        table.add_row(Text(row.name), f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *amounts)
+        bits_a_value = "-" if row.bits_a_value is None else f"{row.bits_a_value:.1f}"
+        reached = f"{row.final:.4f}", f"{row.best:.4f}"
+        table.add_row(Text(row.name), f"{row.density:.3g}", *reached, bits_a_value, *amounts)
     return table
 
 
@@ -158,6 +169,12 @@ def curve(records: Records, metric: str, *, as_sent: bool = False) -> list[tuple
     sent = accumulate(8 * (record.payload_bytes_up or 0) / record.clients for record in records)
     bits = list(sent) if as_sent else [record.paper_bits_up for record in records]
     return [(up, record.metrics[metric]) for up, record in zip(bits, records, strict=True) if metric in record.metrics]
+
+
+def bits_a_value(records: Records) -> float:
+    """Return how many bits were sent for each value that was uploaded, places and all else included."""
+    sent = sum(8 * (record.payload_bytes_up or 0) / record.clients for record in records)
+    return BITS_A_VALUE * sent / records[-1].paper_bits_up
 
 
 def bits_to_reach(points: Sequence[tuple[float, float]], threshold: float) -> float | None:

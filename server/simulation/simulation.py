@@ -14,7 +14,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from common.codec.given import Given
 from common.codec.payload import encode_state, encode_upload
+from common.codec.scales import scale_of
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.randomness import stream
@@ -37,10 +39,15 @@ class Cohort:
     """Clients that run as one: the rows of one tensor, or a single client with a vector."""
 
     objective: Objective
+    clients: tuple[int, ...]  # whose they are
     rows: int | None  # None: a single client, without a batch dimension
     device: torch.device
     memory: ClientMemory = field(default_factory=ClientMemory)
     present: list[int] = field(default_factory=list)  # which of its clients take part in the round
+
+    def numbered(self, plan: RoundPlan) -> RoundPlan:
+        """Return a round's plan with the numbers of its clients."""
+        return replace(plan, client=self.clients[0] if self.rows is None else self.clients)
 
     def download(self, state: ServerState) -> ServerState:
         """Give every row the same state, on the clients' device."""
@@ -96,6 +103,8 @@ class Simulation:
         codec = experiment.codec
         self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
         self._participation = participation
+        self._given: Given | None = None  # the model that the last round started from
+        self._keepers: set[int] = set()  # who took part in it, and so can be given it
 
     @property
     def state(self) -> ServerState:
@@ -107,8 +116,17 @@ class Simulation:
         """Return the clients' control variates, which it takes to go on beside the checkpoint."""
         return [self._memory_of(cohort).control for cohort in self.cohorts]
 
-    def go_on_from(self, checkpoint: Checkpoint, controls: Sequence[Tensor | None]) -> None:
+    @property
+    def before(self) -> Tensor | None:
+        """Return the model that the last round started from, which the next one's is given; None where it is not."""
+        return self._given.entries.dense() if self._given else None
+
+    def go_on_from(
+        self, checkpoint: Checkpoint, controls: Sequence[Tensor | None], before: Tensor | None = None
+    ) -> None:
         """Be as the simulation was that had this checkpoint and these controls."""
+        self._given = None if before is None else Given.of(before)
+        self._keepers = set(self._present(checkpoint.round))
         self.checkpoint = checkpoint
         for cohort, control in zip(self.cohorts, controls, strict=True):
             moved = None if control is None else control.to(cohort.device)
@@ -121,7 +139,7 @@ class Simulation:
 
     def step(self) -> RoundRecord:
         """Run the next round."""
-        plan = self.experiment.plan(self.checkpoint.round + 1)
+        plan = self.experiment.plan(self.checkpoint.round + 1, self.state.model)
         account = RoundAccount(plan, self.state.model, self.problem.clients)
         uploads, values = self._train(plan, account)
         account.end_training()
@@ -152,9 +170,9 @@ class Simulation:
         everyone = range(self.problem.clients)
         objective = self.problem.objective
         if self.problem.batched:
-            cohorts = [Cohort(objective(everyone), len(everyone), device)]
+            cohorts = [Cohort(objective(everyone), tuple(everyone), len(everyone), device)]
         else:
-            cohorts = [Cohort(objective([client]), None, device) for client in everyone]
+            cohorts = [Cohort(objective([client]), (client,), None, device) for client in everyone]
         for cohort in cohorts:
             cohort.memory = self.algorithm.initial_memory(cohort.download(self.state))
         return cohorts
@@ -163,22 +181,26 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        payload_down = None if self.encode_as is None else len(encode_state(self.state))
+        given = Given.of(self.state.model) if self.experiment.codec.encode_in_simulation else None
+        payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort, seats in self._seated(present):
             download = cohort.download(self.state)
             own = replace(download, model=download.model.clone())  # as a client's download is
-            own_plan = replace(plan, cohort=len(present), seats=seats)
+            own_plan = replace(cohort.numbered(plan), cohort=len(present), seats=seats)
             upload, memory = client_round(self.algorithm, own_plan, own, cohort.memory, cohort.objective)
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             uploads.add(counted)
-            for count, payload_up in zip(_values(counted), self._payload_bytes(plan, cohort, counted), strict=True):
-                name = f"client-{present[len(values)]}"
+            payload_up = self._payload_bytes_up(plan, cohort, counted, given)
+            for count, up in zip(_values(counted), payload_up, strict=True):
+                client = present[len(values)]
+                name = f"client-{client}"
                 values[name] = count
-                if payload_up is not None and payload_down is not None:
-                    account.spent_on("train").payload_up[name] = payload_up
-                    account.spent_on("train").payload_down[name] = payload_down
+                if up is not None:
+                    account.spent_on("train").payload_up[name] = up
+                    account.spent_on("train").payload_down[name] = payload_down[client]
+        self._given, self._keepers = given, set(present)
         share = len(present) / self.problem.clients
         counted_plan = replace(plan, cohort=len(present), seats=range(len(present)))
         state, rest = server_round(self.algorithm, counted_plan, self.checkpoint, uploads, share)
@@ -189,12 +211,28 @@ class Simulation:
             cohort.keep(replace(settled, history=History(counted=plan.round)), memory)
         return uploads, values
 
-    def _payload_bytes(self, plan: RoundPlan, cohort: Cohort, counted: Upload) -> Sequence[int | None]:
+    def _payload_bytes_down(self, present: list[int]) -> dict[int, int]:
+        """Return how long the state is for each client, encoded: given the last one for who had that."""
+        if self.encode_as is None:
+            return {}
+        entries = self._given.entries if self._given else None
+        is_given = {client: entries is not None and client in self._keepers for client in present}
+        lengths = {
+            given: len(encode_state(self.state, given=entries if given else None)) for given in set(is_given.values())
+        }
+        return {client: lengths[given] for client, given in is_given.items()}
+
+    def _payload_bytes_up(
+        self, plan: RoundPlan, cohort: Cohort, counted: Upload, given: Given | None
+    ) -> Sequence[int | None]:
         """Return how long the upload of each client is, encoded; None where nothing is."""
         if self.encode_as is None:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        sent = replace(counted, model=rounded(replace(plan, precision=self.encode_as), counted.model))
-        return [len(encode_upload(one, self.encode_as)) for one in cohort.uploads(sent)]
+        if self.encode_as == "bfloat16" and plan.precision == "float32":
+            plan = replace(plan, precision="bfloat16")
+            counted = replace(counted, model=rounded(plan, counted.model))
+        scale, entries = scale_of(plan), given.entries if given else None
+        return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

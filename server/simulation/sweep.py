@@ -75,6 +75,7 @@ class Sweep:
             plan,
             learning_rate=rates.repeat(self.problem.clients, 1),  # type: ignore[arg-type]
             seats=tuple(seat for seat in plan.seats for _ in self._alive),
+            client=tuple(client for client in range(self.problem.clients) for _ in self._alive),
         )
         try:
             spread = self._spread(self._state)

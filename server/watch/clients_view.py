@@ -91,7 +91,7 @@ def _row(name: str, run: RunFiles, standing: tuple[str, str, str]) -> Row:
     }
 
 
-_NO_ROUND: Row = dict.fromkeys(("phases_round", "total", "mostly", "link_bits_per_second", "memory_mb")) | {
+_NO_ROUND: Row = dict.fromkeys(("phases_round", "total", "mostly", "link_bits_per_second", "memory_mb", "vram_mb")) | {
     "phases": {}
 }
 
@@ -109,6 +109,7 @@ def _last_round(latest: Latest) -> Row:
         "mostly": f"{longest} {phases[longest] / total:.0%}".replace("%", " %") if total else None,
         "link_bits_per_second": BITS_A_BYTE * sent / upload if sent and upload and upload >= SHORTEST_SECONDS else None,
         "memory_mb": number(record.memory_mb),
+        "vram_mb": number(record.vram_mb),
     }
 
 

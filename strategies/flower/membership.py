@@ -55,8 +55,8 @@ class Occasion:
 class Membership:
     """The members, by name: here or away, counted on or given up."""
 
-    def __init__(self, experiment: Experiment, terms: Terms, start: Checkpoint, say: Say) -> None:
-        self.roster = Roster(experiment.clients, say, start.identities, start.put_out)
+    def __init__(self, experiment: Experiment, terms: Terms, start: Checkpoint, say: Say, frozen: str = "") -> None:
+        self.roster = Roster(experiment.clients, say, start.identities, start.put_out, frozen=frozen)
         self.ledger = start.ledger
         self.given_up = {name: _out(why) for name, why in start.put_out.items()}  # name: why
         self._algorithm = experiment.algorithm

@@ -10,7 +10,13 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from common.errors import MessageError
-from common.messages.messages import message_to, pack_introduction_question, pack_notice, unpack_introduction
+from common.messages.messages import (
+    Introduction,
+    message_to,
+    pack_introduction_question,
+    pack_notice,
+    unpack_introduction,
+)
 from common.rounds.records import MOST_NAMES
 from common.say import Event, Say, one_line
 from strategies.flower.prompt_grid import PromptGrid
@@ -36,6 +42,8 @@ class Roster:
         say: Say,
         identities: Mapping[str, str] | None = None,
         put_out: Mapping[str, str] | None = None,
+        *,
+        frozen: str = "",
     ) -> None:
         self.nodes: dict[str, int] = {}
         self.identities = dict(identities or {})  # name -> what tells the client from another that was given its name
@@ -43,6 +51,7 @@ class Roster:
         self._awaited_until = time.monotonic() + GATHERING_SECONDS
         self._most_clients = most_clients
         self._say = say
+        self._frozen = frozen  # digest of the part of the model that does not travel
         self._asked: dict[str, tuple[int, float]] = {}  # message id -> node, when
         self._known: set[int] = set()
         self._left_out: dict[int, str] = {}  # node -> why it does not take part for now
@@ -123,11 +132,20 @@ class Roster:
         except MessageError as error:
             self._leave_out(node, f"{who} does not answer as one of our clients: {error}", grid)
             return
+        if isinstance(grid, PromptGrid) and introduction.client != expected:
+            called = f"calls itself {introduction.client} in a reply"
+            self._leave_out(node, f"{expected or 'a client that has gone'} {called}", grid)
+        else:
+            self._receive(node, introduction, grid)
+
+    def _receive(self, node: int, introduction: Introduction, grid: Grid) -> None:
         name, identity = introduction.client, introduction.identity
-        if isinstance(grid, PromptGrid) and name != expected:
-            self._leave_out(node, f"{expected or 'a client that has gone'} calls itself {name} in a reply", grid)
-        elif name in self.put_out:
+        if name in self.put_out:
             self._turn_away(node, name, grid)
+        elif introduction.frozen != self._frozen:
+            what = "the part of the model that does not travel is not the server's"
+            remedy = "install the same pretrained weights, and the same versions of torch and of what makes the model"
+            self._leave_out(node, f"{name} is left out: there {what}", grid, f"here {what}: {remedy}")
         elif name not in self.nodes and len(self.nodes) >= self._most_clients:
             self._leave_out(node, f"{name} is left out: all {self._most_clients} clients are here", grid)
         elif self._is_anothers(name, identity):

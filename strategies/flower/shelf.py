@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from common.codec.bytestream import in_memory
+from common.codec.given import Given
 from common.rounds.state import ServerState
 from common.storage.spool import PIECE_BYTES, spooled
 
@@ -34,6 +35,15 @@ class Shelf:
         """Return the same state with its vectors on the shelf."""
         control = None if state.control is None else self.keep(state.control)
         return replace(state, model=self.keep(state.model), control=control)
+
+    def keep_given(self, given: Given | None) -> Given | None:
+        """Return the same model with its entries on the shelf."""
+        if given is None or given.entries.places is None:
+            return given
+        places, values = (
+            self.keep(torch.from_numpy(one)).numpy() for one in (given.entries.places, given.entries.values)
+        )
+        return replace(given, entries=replace(given.entries, places=places, values=values))
 
     def let_go(self) -> None:
         """Give back the memory of what was read; it comes back from the files when it is read again."""

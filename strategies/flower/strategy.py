@@ -20,7 +20,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from common.codec.payload import largest_bytes
-from common.errors import DecodeError, MessageError, UserError
+from common.errors import DecodeError, MessageError, NotKeptError, UserError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.task import OwnDataProblem, Problem, mean_over_examples
@@ -93,7 +93,7 @@ class AlgorithmStrategy(Strategy):
         self._say = self._listener.say
         start = resume_from or Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self._downlink = Downlink(experiment, start, self._say)
-        self.members = Membership(experiment, terms, self._downlink.now, self._say)
+        self.members = Membership(experiment, terms, self._downlink.now, self._say, problem.frozen_digest())
         self._gathered = False
         self._meter = Meter()
         self._grid: Grid | None = None
@@ -143,11 +143,11 @@ class AlgorithmStrategy(Strategy):
         self._gather(grid)
         under_way = self._meter.account
         if under_way is None or under_way.plan.round != server_round:  # else it is one more attempt
-            plan = self.experiment.plan(server_round)
+            plan = self._downlink.plan(server_round)
             self._meter.begin(RoundAccount(plan, self.state.model, self.experiment.clients))
         self._prepare(grid, server_round)
         nodes, ledger = self.members.roster.nodes, self.members.ledger
-        self._plans = seated(self.experiment.plan(server_round), nodes.keys() - ledger.awaiting)
+        self._plans = seated(self._downlink.plan(server_round), nodes.keys() - ledger.awaiting)
         orders = self._downlink.orders("train", self._plans, ledger, nodes)
         self._meter.sent("train", orders)
         self._questions = Questions(orders)
@@ -280,7 +280,7 @@ class AlgorithmStrategy(Strategy):
 
     def _orders(self, number: int, asked: Literal["audit"]) -> dict[str, Message]:
         nodes = self.members.roster.nodes
-        plans = seated(self.experiment.plan(number), nodes)
+        plans = seated(self._downlink.plan(number), nodes)
         return self._downlink.orders(asked, plans, self.members.ledger, nodes)
 
     def _gather(self, grid: Grid) -> None:
@@ -322,6 +322,7 @@ class AlgorithmStrategy(Strategy):
         if reply.has_error():
             reasons = tally.refused if reply.error.code == CLIENT_FAILED else tally.absent
             reasons[name] = short(reply.error.reason)
+            self._downlink.forget(reply.metadata.src_node_id)
             if reply.error.code == CLIENT_FORGOT:
                 assert self._grid is not None
                 self.members.forgot(name, self._grid)
@@ -330,11 +331,16 @@ class AlgorithmStrategy(Strategy):
             self._meter.received("train", name, reply)
             if name not in self._plans:
                 raise MessageError("an upload that nobody was asked for")
-            most_values = self.algorithm.most_uploaded(self._plans[name], self.state.model.shape[-1])
-            report = unpack_report(reply.content, self.algorithm.uploaded_like(self.state), most_values)
+            plan, size = self._plans[name], self.state.model.shape[-1]
+            like, most = self.algorithm.uploaded_like(self.state), self.algorithm.most_uploaded(plan, size)
+            report = unpack_report(reply.content, like, most, self._downlink.given, plan.step or None)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
+            self._downlink.keeps(reply.metadata.src_node_id)
+        except NotKeptError as error:
+            tally.absent[name] = short(str(error))
+            self._downlink.forget(reply.metadata.src_node_id)
         except (MessageError, DecodeError) as error:
             tally.refused[name] = short(str(error))
 
@@ -348,7 +354,7 @@ class AlgorithmStrategy(Strategy):
         names, before = list(tally.values), self._downlink.now
         if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
-        plan = counted(self.experiment.plan(number), self._plans, names)
+        plan = counted(self._downlink.plan(number), self._plans, names)
         participation = self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say

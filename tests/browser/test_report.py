@@ -101,3 +101,11 @@ def test_the_most_there_can_be_takes_few_nodes(window: Window, runs: Path, tmp_p
     window.wait(lambda: len(window.all(".clients tbody tr")) == MANY_CLIENTS)
     assert len(window.all("main canvas")) == 2  # the curve, and one for all strips
     assert_alone(window)
+
+
+def test_the_memory_of_a_gpu_stands_beside_that_of_its_machine(window: Window, runs: Path, tmp_path: Path) -> None:
+    run = a_large_run(runs)
+    run["clients_table"][0]["vram_mb"] = 2048.0
+    open_file(window, tmp_path / "report.html", page_with({"runs": [run], "compare": None}))
+    with_gpu, without, *_ = [" ".join(cell.text.split()) for cell in window.all("td.memory")]
+    assert (with_gpu, without) == ("369MB + GPU 2048MB", "369MB")  # a gap is drawn before units

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import binascii
+import itertools
 import math
 import struct
 import zlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from functools import partial
+
+Near = Callable[[float], int]
 
 
-def plain_decode(data: bytes, size: int) -> list[float]:
+def book_decode(data: bytes, size: int, given: Sequence[float] | None = None, step: float = 1.0) -> list[float]:
     """Read a vector."""
+    return _whole_numbers(data, given or [0.0] * size, step) if data[0] & 128 else _by_themselves(data, size)
+
+
+def _by_themselves(data: bytes, size: int) -> list[float]:
     body = data[:-4]
     assert zlib.crc32(body) == int.from_bytes(data[-4:], "little")
     form, rest = body[0], body[1:]
@@ -86,3 +98,189 @@ def _values(data: bytes, count: int, bfloat16: bool, coded: tuple[bool, bool], l
             for number in range(count)
         ]
     return [struct.unpack("<f", bytes(4 - len(value)) + value)[0] for value in whole]
+
+
+def _whole_numbers(data: bytes, given: Sequence[float], step: float) -> list[float]:
+    form, is_many = data[0], bool(data[0] & 4)
+    body, checksum = (data[:-4], data[-4:]) if is_many else (data[:-2], data[-2:])
+    assert int.from_bytes(checksum, "little") == (zlib.crc32(body) if is_many else binascii.crc_hqx(body, len(given)))
+    known = given if form & 8 else [0.0] * len(given)
+    rest, unit, in_units = body[1:], 1.0, form & 3 == 3
+    if in_units:
+        (unit,), rest = struct.unpack("<d", rest[:8]), rest[8:]
+    nears: list[Near] = [_order, _near_bfloat16, partial(_near_step, step), partial(_near_unit, unit)]
+    meanings: list[Callable[[int, int], float]] = [
+        lambda number, _: _of_order(number),
+        lambda number, _: _of_bfloat16(number),
+        lambda number, _: number * step,
+        partial(_of_units, unit),
+    ]
+    near, value = nears[form & 3], meanings[form & 3]
+    numbers = _many(rest, known, near, in_units) if is_many else _few(rest, known, near, in_units)
+    return [value(number, beside) if number else 0.0 for number, beside in numbers]
+
+
+def _bits_of(value: float) -> int:
+    return int(struct.unpack("<I", struct.pack("<f", value))[0])
+
+
+def _order(value: float) -> int:
+    bits = _bits_of(value)
+    return bits if bits < 2**31 else -1 - (bits - 2**31)
+
+
+def _of_order(number: int) -> float:
+    bits = number if number >= 0 else 2**31 + (-1 - number)
+    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+
+
+def _near_bfloat16(value: float) -> int:
+    magnitude = (_bits_of(value) % 2**31 + 2**15) // 2**16
+    return magnitude if _bits_of(value) < 2**31 else -1 - magnitude
+
+
+def _of_bfloat16(number: int) -> float:
+    return _of_order(number * 2**16 if number >= 0 else -1 - (-1 - number) * 2**16)
+
+
+def _near_step(step: float, value: float) -> int:
+    return max(-(2**23) + 1, min(2**23 - 1, round(Fraction(value) / Fraction(step))))
+
+
+def _near_unit(unit: float, value: float) -> int:
+    return round(max(-(2.0**24), min(2.0**24, value / unit)))
+
+
+def _of_units(unit: float, number: int, beside: int) -> float:
+    nearest = struct.unpack("<f", struct.pack("<f", number * unit))[0]
+    return _of_order(_order(nearest) + beside)
+
+
+class _RangeDecoder:
+    """The decisions of few numbers: the reader's code is what the writer's low is beyond its own."""
+
+    def __init__(self, data: bytes) -> None:
+        self._bytes = itertools.chain(data, itertools.repeat(0))
+        self._code = 0
+        for _ in range(4):
+            self._code = self._code * 256 + next(self._bytes)
+        self._range = 2**32 - 1
+
+    def decide(self, context: list[int]) -> int:
+        bound = self._range * context[0] // sum(context)
+        bit = int(self._code >= bound)
+        self._go_on(bound * bit, self._range - bound if bit else bound)
+        context[bit] += 5
+        if sum(context) > 1275:
+            context[:] = [(count + 1) // 2 for count in context]
+        return bit
+
+    def raw(self, count: int) -> int:
+        width = self._range // 2**count
+        bits: int = self._code // width
+        self._go_on(bits * width, width)
+        return bits
+
+    def _go_on(self, low: int, width: int) -> None:
+        self._code, self._range = self._code - low, width
+        while self._range < 2**24:
+            self._code = self._code * 256 + next(self._bytes)
+            self._range *= 256
+
+
+class _NumberDecoder:
+    """The numbers of few numbers."""
+
+    def __init__(self, data: bytes) -> None:
+        self.decoder = _RangeDecoder(data)
+        self.contexts: defaultdict[tuple[object, ...], list[int]] = defaultdict(lambda: [1, 1])
+
+    def decide(self, *context: object) -> bool:
+        return bool(self.decoder.decide(self.contexts[context]))
+
+    def number(self, group: int) -> int:
+        bits = 1
+        while self.decide(group, "longer", bits):
+            bits += 1
+        if bits == 1:
+            return 1
+        value, left = 2 + self.decide(group, "second", bits), bits - 2
+        while left:
+            value, left = value * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
+        return value
+
+    def signed(self, group: int, flipped: bool) -> int:
+        magnitude = self.number(group) - 1
+        return self.sign(group, flipped) * magnitude if magnitude else 0
+
+    def sign(self, group: int, flipped: bool) -> int:
+        return -1 if self.decide(group, "sign") != flipped else 1
+
+    def entry(self, kind: int, value: float, near: Near) -> int:
+        group = math.ceil(kind / 2)
+        if not kind:
+            magnitude = self.number(group)
+            return self.sign(group, flipped=False) * magnitude
+        return near(value) + self.signed(group, flipped=value < 0)
+
+
+def _few(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
+    decoder = _NumberDecoder(data)
+    exponents = [math.frexp(value)[1] if value else None for value in given]
+    largest = max((one for one in exponents if one is not None), default=0)
+    kinds = [0 if one is None else 1 + min(largest - one, 7) for one in exponents]
+    numbers = []
+    for kind, value in zip(kinds, given, strict=True):
+        is_entry = decoder.decide("entry", kind)
+        number = decoder.entry(kind, value, near) if is_entry else 0
+        numbers.append((number, decoder.signed(-1, flipped=False) if is_entry and in_units else 0))
+    return numbers
+
+
+def _many(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
+    forms, planes, data = data[0], data[1], data[2:]
+    known = [place for place, value in enumerate(given) if _bits_of(value)]
+    others = sorted(set(range(len(given))) - set(known))
+    count_stay, data = _varint(data)
+    count_come, data = _varint(data)
+    sets = [(forms & 7, count_stay, known), (forms >> 3, count_come, others)]
+    lengths: dict[object, int] = {}
+    coded = [place for place, (form, _, _) in enumerate(sets) if form & 3 == 3]
+    for name in [
+        *coded,
+        *(f"plane {plane}" for plane in range(planes & 7) if planes >> 3 + plane & 1),
+        *["beside"] * in_units,
+    ]:
+        lengths[name], data = _varint(data)
+    chosen: list[int] = []
+    for place, (form, count, places) in enumerate(sets):
+        written, data = _set(data, form & 3, len(places), count, lengths.get(place, 0))
+        chosen += [place for rank, place in enumerate(places) if (rank in written) != bool(form & 4)]
+    zigzag = [0] * len(chosen)
+    for plane in range(planes & 7):
+        length = lengths.get(f"plane {plane}")
+        section = data[:length] if length is not None else data[: len(chosen)]
+        data = data[len(section) :]
+        whole = zlib.decompress(section, -15) if length is not None else section
+        zigzag = [number + (byte << 8 * plane) for number, byte in zip(zigzag, whole, strict=True)]
+    beside = zlib.decompress(data[: lengths["beside"]], -15) if in_units else bytes(len(chosen))
+    numbers = [(0, 0)] * len(given)
+    for place, written_as, c in zip(chosen, zigzag, beside, strict=True):
+        before = near(given[place]) if _bits_of(given[place]) else 0
+        numbers[place] = before + _unfolded(written_as), _unfolded(c)
+    return numbers
+
+
+def _unfolded(number: int) -> int:
+    return number // 2 if number % 2 == 0 else -(number + 1) // 2
+
+
+def _set(data: bytes, way: int, size: int, count: int, length: int) -> tuple[set[int], bytes]:
+    if way == 1:
+        return {place for place, bit in enumerate(_bits(data)[:size]) if bit}, data[math.ceil(size / 8) :]
+    if way == 2:
+        places, data = _two_parts(data, size, count)
+        return set(places), data
+    if way == 3:
+        return set(_gaps(zlib.decompress(data[:length], -15))), data[length:]
+    return set(), data

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from client.round import Participant
-from common.codec.payload import decode_upload, encode_upload
+from common.codec.payload import checksum_of, decode_upload, encode_upload
+from common.codec.places import entries_of
+from common.codec.vector import Known
 from common.experiment.experiment import Experiment
 from common.messages.messages import Order, Report, Run
 from common.rounds.ledger import Checkpoint
@@ -28,20 +30,21 @@ def liar(lie: Lie) -> type[Participant]:
 
     class Liar(Participant):
         def train(self, order: Order) -> Report[bytes | Spool]:
+            known = Known(given=entries_of(order.state.model), step=order.plan.step or None)
             report = super().train(order)
             pending = self._memory.pending
             if pending is None or not report.seconds:  # it is asked again, and sends the same
                 return report
-            received = decode_upload(report.upload, self.like)
+            received = decode_upload(report.upload, self.like, known=known)
             honest = Upload(
                 model=received.model.dense(),
                 control_change=None if received.control_change is None else received.control_change.dense(),
                 buffers=None if received.buffers is None else received.buffers.dense(),
             )
-            lied = encode_upload(lie(honest, order), "float32")
+            lied = encode_upload(lie(honest, order))
             # It remembers what it sent, as one that does not would be found out by its history.
-            self._memory = replace(self._memory, pending=replace(pending, sent=lied))
-            return replace(report, upload=lied)
+            self._memory = replace(self._memory, pending=replace(pending, sent=lied, checksum=checksum_of(lied)))
+            return replace(report, upload=lied, given=0)
 
     return Liar
 

@@ -20,7 +20,7 @@ from fuzz.target import Target
 from server.keys.request import read_request
 
 PLAN = {"round": 2, "local_steps": 16, "probability": 0.1, "learning_rate": 0.5, "density": 0.1, "precision": "float32"}
-SENT = bytes.fromhex("0b000000 01 01 04 000000c0 1f63a39e")
+SENT = bytes.fromhex("01 01 04 000000c0 1f63a39e")
 
 
 def target(name: str) -> Target:
@@ -31,7 +31,15 @@ def target(name: str) -> Target:
 def memory(kind: str = "F32", shape: tuple[int, ...] = (6,), **metadata: str) -> bytes:
     """Return a file with a control variate of 24 bytes, and an upload."""
     description = {
-        "__metadata__": {"run": RUN, "format": FORMAT, "history": "{}", "plan": json.dumps(PLAN), **metadata},
+        "__metadata__": {
+            "run": RUN,
+            "format": FORMAT,
+            "history": "{}",
+            "plan": json.dumps(PLAN),
+            "kept": "",
+            "checksum": "0",
+            **metadata,
+        },
         "control": {"dtype": kind, "shape": shape, "data_offsets": [0, 24]},
         "sent": {"dtype": "U8", "shape": [len(SENT)], "data_offsets": [24, 24 + len(SENT)]},
     }

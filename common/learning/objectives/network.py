@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from common.learning.batches import Batch, Batches, examples_in
+from common.learning.batches import Batch, Batches
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import OwnCodeError, own_code
 from common.learning.trained_part import TrainedPart
-from common.randomness import torch_stream
+from common.randomness import global_stream, torch_stream
 from common.rounds.objective import Gradient, Objective
 
 
@@ -25,6 +25,7 @@ class NetworkObjective(Objective):
         self.network = network
         self.batches = batches
         self.device = network.weights.device
+        self.longest = torch.tensor(task.gradient_clip_norm, device=self.device)
         self._seed = seed
         self._client = client
 
@@ -33,7 +34,7 @@ class NetworkObjective(Objective):
         """Have the network to oneself for a round, whose gradient takes the next batches at each call."""
         generator = torch_stream(self._seed, "batches", self._client, number, device=self.device)
         noise = torch_stream(self._seed, "noise", self._client, number)
-        with self.network.turn(), torch.random.fork_rng([self.device] if self.device.type == "cuda" else []):
+        with self.network.turn(), global_stream(self.device):
             torch.manual_seed(noise.initial_seed())  # what dropout draws from
             self.network.load_buffers(buffers)
             self.network.module.train()
@@ -48,8 +49,9 @@ class NetworkObjective(Objective):
             self.network.module.eval()
             chosen = torch_stream(self._seed, "loss samples", self._client, device=self.device)
             for batch in self.batches.some(self.task.loss_samples, chosen):
-                total += self.batch_loss(batch, None) * examples_in(batch)
-                count += examples_in(batch)
+                examples = examples_of(self.task, batch)
+                total += self.batch_loss(batch, None) * examples
+                count += examples
         return total / count + self.task.weight_decay / 2 * weights.square().sum()
 
     def batch_loss(self, batch: Batch, generator: torch.Generator | None) -> Tensor:
@@ -77,19 +79,28 @@ class _BatchGradient(Gradient):
         """Return the gradient on the next batches, with the network's buffers as they are."""
         task, steps = self._objective.task, self._objective.batches.per_step
         self._network.load(weights)
-        gradient = self._network.gradient.zero_()
+        self._network.gradient.zero_()
         for _ in range(steps):
             loss = self._objective.batch_loss(next(self._batches), self._generator)
             with own_code(task, "loss"):
                 (loss / steps if steps > 1 else loss).backward()  # type: ignore[no-untyped-call]
+        gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        shrink = task.gradient_clip_norm / torch.linalg.vector_norm(gradient)
-        return gradient.mul_(shrink.clamp_(max=1.0))  # nothing here waits for the device
+        norm, longest = torch.linalg.vector_norm(gradient), self._objective.longest
+        if gradient.device.type == "cpu" and norm <= longest:  # where a look at a number costs nothing
+            return gradient
+        return gradient.mul_((longest / norm).clamp_(max=1.0))  # nothing here waits for a device
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
         return self._network.read_buffers()
+
+
+def examples_of(task: NetworkTask, batch: Batch) -> int:
+    """Return how many examples a batch has."""
+    with own_code(task, "examples_in"):
+        return task.examples_in(batch)
 
 
 def outputs_of(

@@ -94,9 +94,6 @@ const clients = (() => {
     const kinds = [row.sign === "late" ? "late-row" : "", state.pointed === row.name ? "pointed-row" : ""]
       .filter(Boolean)
       .join(" ");
-    const memory = formats.known(row.memory_mb)
-      ? { value: String(Math.round(row.memory_mb)), unit: "MB" }
-      : formats.bytes(null);
     const past = formats.known(row.phases_round) && row.phases_round < run.round - 1;
     return element(
       "tr",
@@ -111,13 +108,20 @@ const clients = (() => {
       ),
       element("td", { class: "num link" }, parts.quantity(formats.speed(row.link_bits_per_second))),
       element("td", { class: "num sent" }, parts.quantity(formats.bytes(row.sent_bytes))),
-      element("td", { class: "num memory" }, parts.quantity(memory)),
+      element("td", { class: "num memory" }, memory(row)),
       element(
         "td",
         { class: row.missed && TROUBLE.has(row.sign) ? "num missed is-away" : "num missed" },
         formats.count(row.missed),
       ),
     );
+  }
+
+  /** Of the machine; and of its GPU, where the client computes on one. */
+  function memory(row) {
+    const megabytes = (number) => parts.quantity({ value: String(Math.round(number)), unit: "MB" });
+    const own = formats.known(row.memory_mb) ? megabytes(row.memory_mb) : parts.quantity(formats.bytes(null));
+    return formats.known(row.vram_mb) ? [own, " + GPU ", megabytes(row.vram_mb)] : own;
   }
 
   function track({ phases, total }, { top, ticks }) {

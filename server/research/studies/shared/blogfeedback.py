@@ -14,6 +14,7 @@ METHODS_ON_BLOGS = (
     method("sparse_proxskip"),
     method("hybrid"),
     method("sparse_proxskip", "codec.precision=bfloat16", label="sparse_proxskip, bfloat16"),
+    method("sparse_proxskip", "codec.precision=grid", label="sparse_proxskip, grid"),
 )
 TO_THE_END = Effort(local_steps=12_000, seeds=2)
 TO_THE_LEVELS = Effort(local_steps=8_000, seeds=3, evaluations=200)  # often, so that costs are exact

@@ -13,6 +13,7 @@ METHODS_ON_WRITERS = (
     method("sparse_proxskip"),
     method("hybrid"),
     method("sparse_proxskip", "codec.precision=bfloat16", label="sparse_proxskip, bfloat16"),
+    method("sparse_proxskip", "codec.precision=grid", label="sparse_proxskip, grid"),
 )
 FULL_ON_WRITERS = Effort(local_steps=800, seeds=2, evaluations=100)
 QUICK_ON_WRITERS = Effort(local_steps=400, seeds=1, evaluations=40)

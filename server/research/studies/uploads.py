@@ -1,0 +1,39 @@
+"""What uploads cost in each precision, all bits included, and what becomes of the model: ours, not the paper's."""
+
+from __future__ import annotations
+
+from server.research.study import Effort, Panel, StudyFigure, method
+from server.research.study_kinds import EndStudy, Quantity
+
+
+def _on_grid(bits: int) -> tuple[str, str]:
+    return "codec.precision=grid", f"codec.grid_bits={bits}"
+
+
+STUDY = EndStudy(
+    title="Uploads of sparse_proxskip: bits for each kept value, places and all else included",
+    methods=(
+        method("sparse_proxskip", "codec.precision=float32", label="float32"),
+        method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
+        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, {bits} bits") for bits in (4, 2, 0)),
+    ),
+    full=Effort(local_steps=800, seeds=3, evaluations=20),
+    quick=Effort(local_steps=160, seeds=1, evaluations=4),
+    depends_on_seed=True,
+    by_sparsity={"digits, 90 %": "digits", "writers, 90 %": "femnist-90", "writers, 99 %": "femnist-99"},
+    quantities=[
+        Quantity("test_accuracy", "accuracy, %", 1, 100),
+        Quantity("bits_a_value", "bits per kept value", 1),
+    ],
+    drawn=[
+        StudyFigure(
+            "bits",
+            "writers, 90 %",
+            [
+                Panel("bits_a_value", "bits per kept value, so far", against="round"),
+                Panel("test_accuracy", "test accuracy", lowest=0.5),
+            ],
+        )
+    ],
+    remarks=["float32 is measured as it would go in bfloat16."],
+)
