@@ -119,8 +119,9 @@ class Participant:
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
         given = Given.of(order.state.model)
+        near = self._near(given)
         if self._is_asked_again(order):
-            upload, seconds = self._again(given), dict[str, float]()
+            upload, seconds = self._again(near), dict[str, float]()
         else:
             upload, seconds = self._finished(order, given)
         return Report(
@@ -129,13 +130,17 @@ class Participant:
             seconds=seconds,
             peak=peak_memory(self._device),
             upload=upload,
-            given=given.digest if given else 0,
+            given=near.digest if near else 0,
         )
 
     def kept(self, digest: int) -> Given | None:
         """Return a model that came down before, for another to be given it."""
         model = self._memory.kept.get(digest)
         return None if model is None else Given.of(decode(model, self.like.model.shape[-1]))
+
+    def _near(self, given: Given | None) -> Given | None:
+        """Return the model that an upload is given: that of its order, if it is near that."""
+        return given if self._algorithm.uploads_are_near else None
 
     def _again(self, given: Given | None) -> bytes | Spool:
         """Return the pending upload, given the model of this order, which is mostly what it was given before."""
@@ -168,7 +173,8 @@ class Participant:
         assert pending is not None
         reference = None if pending.reference is upload.model else pending.reference
         alone = encode_upload(here, scale_of(plan))
-        upload_given = encode_upload(here, scale_of(plan), given.entries) if given else alone
+        near = self._near(given)
+        upload_given = encode_upload(here, scale_of(plan), near.entries) if near else alone
         pending = replace(pending, reference=reference, sent=alone, checksum=checksum_of(upload_given))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))

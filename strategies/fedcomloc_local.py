@@ -1,12 +1,14 @@
 """FedComLoc-Local: ProxSkip whose clients take gradients at the pruned model, and upload the dense one.
 
 Yi, Meinhardt, Condat, Richtarik, "FedComLoc: Communication-Efficient Distributed Training of Sparse and Quantized
-Models", TMLR 2025, Algorithm 1 with TopK as the compressor of the local model. It is sparse_proxskip without the TopK
+Models", TMLR 2025, Algorithm 1 with TopK as the compressor C of the local model. It is sparse_proxskip without the TopK
 before the upload: a cheap gradient, but no cheap message.
 
-    client   w~_i <- w_i - gamma (grad f_i(TopK(w_i)) - h_i)            until theta = 1
-    server   w    <- 1/N sum_i w~_i
-    client   h_i  <- h_i + (p / gamma) (w - w~_i)
+    client   w~_i <- w_i - gamma (grad f_i(C(w_i)) - h_i)               until theta = 1: local_step
+    server   w    <- 1/N sum_i w~_i                                     aggregate of ProxSkip
+    client   h_i  <- h_i + (p / gamma) (w - w~_i)                       closed_control of ProxSkip
+
+The paper also quantizes, which here only uploads are: by the codec's precision.
 """
 
 from __future__ import annotations

@@ -1,16 +1,20 @@
 """LoCoDL: clients upload an unbiased sample of how far they are from a model that all of them share.
 
 Condat, Maranjyan, Richtarik, "LoCoDL: Communication-Efficient Distributed Learning with Local Training and
-Compression", ICLR 2025, Algorithm 1 with g = 0, with rand-K as the compressor C_i, of variance omega = d/K - 1, and
-with rho = 1, by which all clients go on from y. The theory then asks for chi <= 1 - omega / N.
+Compression", ICLR 2025, Algorithm 1, with rand-K as the compressor C_i, of variance omega = d/K - 1. On the right, the
+names that things have in the code.
 
-    client   x_i <- x_i - gamma (grad f_i(x_i) - u_i)                   until theta = 1, from y
-    all      y^  <- y + gamma v                                         as often
-    client   d_i <- C_i(x_i - y^)                                       K places at random, times d/K
-    server   d   <- 1/(2N) sum_i d_i,    y <- y^ + d,    v <- v + c d   where c = p chi / (gamma (1 + 2 omega))
-    client   u_i <- u_i + c (d - d_i)
+    client   x^_i <- x_i - gamma grad f_i(x_i) + gamma u_i              until theta = 1, from y: local_step
+    all      y^   <- y - gamma grad g(y) + gamma v                      as often, at once: _shared
+    client   d_i  <- C_i(x^_i - y^)                                     K places at random, times d/K: _rand_k
+    server   d    <- 1/(2N) sum_i d_i,    y <- y^ + rho d               aggregate
+    client   x_i  <- (1 - rho) x^_i + rho (y^ + d)                      the next starting_point
+             u_i  <- u_i + c (d - d_i)                                  closed_control
+    server   v    <- v + c d                                            aggregate; c = p chi / (gamma (1 + 2 omega))
 
-The u_i + v sum to zero. Where only a part S of the clients is counted, d is over these, and v moves by |S| / N of it.
+Where we deviate: rho = 1, so that all clients go on from y and need not keep an x_i of their own; the theory then asks
+for chi <= 1 - omega / N, which few clients with few places cannot have. g = 0: a regularizer stays in the f_i. Where
+only a part S of the clients is counted, d is over these, and v moves by |S| / N of it: the u_i + v sum to zero still.
 """
 
 from __future__ import annotations
@@ -36,6 +40,7 @@ class LoCoDL(ProxSkip):
     """Local training with unbiased compression; v is the `control` of the server's state."""
 
     uploads_are_alike: ClassVar[bool] = False
+    uploads_are_near: ClassVar[bool] = False  # they are distances
 
     upload_density: Density = 0.1  # K / d, of rand-K; `density` is of the model that is evaluated and kept
     control_step: Annotated[float, Range(above=0, at_most=1)] = 0.5  # chi

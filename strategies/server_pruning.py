@@ -1,8 +1,7 @@
 """Accelerated-Server-Pruning: ProxSkip whose server prunes the mean. It fails, and is here to show it.
 
-Meinhardt et al., "Sparse-ProxSkip", 2025, Sections 3.1 and 4.2.1. FedComLoc-Global is the same method (Yi et al.,
-"FedComLoc", TMLR 2025, Algorithm 1 with TopK as the compressor of the downlink). The clients correct towards the pruned
-mean from what they sent unpruned, so the h_i no longer sum to zero and shift every later gradient.
+Meinhardt et al., "Sparse-ProxSkip", 2025, Sections 3.1 and 4.2.1. The clients correct towards the pruned mean from
+what they sent unpruned, so the h_i no longer sum to zero and shift every later gradient.
 
     client   w~_i <- w_i - gamma (grad f_i(w_i) - h_i)                  until theta = 1
     server   w    <- TopK(1/N sum_i w~_i)

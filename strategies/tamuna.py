@@ -3,13 +3,17 @@
 Condat, Agarsky, Malinovsky, Richtarik, "TAMUNA: Doubly Accelerated Distributed Optimization with Local Training,
 Compression, and Partial Participation", 2023, Algorithm 1. The c clients of a round have masks q_i, the columns of a
 pattern with s ones in every row, dealt out at random; its row k has them in the columns s k, ..., s k + s - 1 modulo c.
+On the right, the names that things have in the code.
 
-    client   w_i <- w_i - gamma (grad f_i(w_i) - h_i)                   until theta = 1, from w;    sends q_i w_i
-    server   w   <- 1/s sum_i q_i w_i
-    client   h_i <- h_i + (eta / gamma) q_i (w - w_i)                   eta = p (s - 1) / s
+    client   w_i <- w_i - gamma grad f_i(w_i) + gamma h_i               until theta = 1, from w: local_step
+             C_i(w_i) = q_i w_i                                         what it sends: prune
+    server   w   <- 1/s sum_i C_i(w_i)                                  server_round, by `senders`
+    client   h_i <- h_i + (eta / gamma) (C_i(w) - C_i(w_i))             closed_control; eta = p (s - 1) / s
 
-The theory allows this eta, and N / (N - 1) times as much. The h_i sum to zero, coordinate by coordinate. Where uploads
-are missing, a coordinate has the mean of those that came, and stays as it was where none did.
+The h_i of those who were not asked stay, and all of them sum to zero, coordinate by coordinate. Where we deviate: the
+theory allows N / (N - 1) times this eta, but a client does not know N. Those who are there are asked, not a cohort that
+is drawn; with c < s of them all send everything. Where uploads are missing, a coordinate has the mean of those that
+came, and stays as it was where none did.
 """
 
 from __future__ import annotations

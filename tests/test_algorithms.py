@@ -38,10 +38,11 @@ OPTIONS: dict[str, dict[str, float]] = {
 }
 DENSE = {"fedavg", "scaffold", "proxskip"}
 WITH_CONTROL = [name for name in NAMES if plugins.find("strategies", name, Algorithm).has_control]
-LOSE_THE_ZERO_SUM = {"server_pruning", "sparse_proxskip_modified"}
+LOSE_THE_ZERO_SUM = {"fedcomloc_global", "server_pruning", "sparse_proxskip_modified"}
 TABLE = {
     "fedavg",
     "fedcomloc_com",
+    "fedcomloc_global",
     "fedcomloc_local",
     "fedht",
     "fediht",
@@ -317,6 +318,13 @@ def test_hybrid_at_its_loose_end_is_sparse_proxskip() -> None:
     tight = models_of(make_experiment("hybrid", local_density=DENSITY), problem)
     assert all(torch.equal(one, other) for one, other in zip(straight_through, loose, strict=True))
     assert not torch.equal(straight_through[-1], tight[-1])
+
+
+@pytest.mark.parametrize("kind", ["coin", "period"])
+def test_fedcomloc_global_is_server_pruning(kind: ScheduleKind) -> None:
+    problem = random_problem(CLIENTS, SIZE, seed=11)
+    one, other = (models_of(make_experiment(name, kind), problem) for name in ("fedcomloc_global", "server_pruning"))
+    assert all(model.equal(twin) for model, twin in zip(one, other, strict=True))
 
 
 @pytest.mark.parametrize("name", ["proxskip", "scaffold", "locodl", "tamuna"])

@@ -17,9 +17,11 @@ from flwr.serverapp.strategy import Strategy
 from hypothesis import given, settings
 from hypothesis import strategies as given_by
 
+from common.experiment.experiment import Codec
 from common.messages.messages import Run
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
+from common.rounds.state import Precision
 from common.say import Event
 from tests.harness.loopback import Fate, LoopbackClient
 from tests.harness.trial import CLIENTS, VICTIM, Trial, experiment_of
@@ -197,20 +199,25 @@ def weather(seed: int, name: str, minimum: int, folder: Path) -> None:
     assert max(audits, default=0.0) < 1e-5
 
 
+@pytest.mark.parametrize("precision", ["float32", "grid"])
 @pytest.mark.parametrize("name", ["sparse_proxskip", *DEALT_OR_SHARED])
-def test_a_round_that_waits_for_everybody_gives_the_undisturbed_model(name: str, tmp_path: Path) -> None:
-    calm = Trial(experiment_of(name), None).go()
+def test_a_round_that_waits_for_everybody_gives_the_undisturbed_model(
+    name: str, precision: Precision, tmp_path: Path
+) -> None:
+    experiment = replace(experiment_of(name), codec=Codec(precision=precision))
+    calm = Trial(experiment, None).go()
     fates = iter([Fate.KILLED, Fate.KILLED_AFTER, Fate.LOST, Fate.ANSWER_LOST] * 6)
 
     def fate(message: Message) -> Fate:
         trains = message.metadata.message_type == MessageType.TRAIN
         return next(fates, Fate.ANSWERED) if trains else Fate.ANSWERED
 
-    troubled = Trial(experiment_of(name), tmp_path, fate=fate).go()
+    troubled = Trial(experiment, tmp_path, fate=fate).go()
     assert troubled.strategy.state.model.equal(calm.strategy.state.model)
 
 
-def test_who_finished_a_round_for_others_than_are_left_does_it_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["float32", "grid"])
+def test_who_finished_a_round_for_others_than_are_left_does_it_again(precision: Precision, tmp_path: Path) -> None:
     """In round 4 one client leaves and the answers of two are lost: the masks are dealt out anew to the three."""
     trial: Trial
 
@@ -227,7 +234,8 @@ def test_who_finished_a_round_for_others_than_are_left_does_it_again(tmp_path: P
     def come_back(_: Trial) -> None:
         trial.grid.clients[VICTIM] = trial.clients[VICTIM]
 
-    trial = Trial(experiment_of("tamuna"), tmp_path, fate, {6: come_back}, minimum_clients=3)
+    experiment = replace(experiment_of("tamuna"), codec=Codec(precision=precision))
+    trial = Trial(experiment, tmp_path, fate, {6: come_back}, minimum_clients=3)
     trial._heard = hear
     trial.go()
     assert trial.counted == [4, 4, 4, 3, 3, 3, 4, 4, 4, 4, 4, 4]

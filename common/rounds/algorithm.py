@@ -63,6 +63,7 @@ class Algorithm(ABC):
     keeps_zero_sum: ClassVar[bool] = True  # of its controls, where it has any; some methods show what is without that
     uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
     uploads_are_alike: ClassVar[bool] = True  # those of honest clients; else nobody can be told by being unlike them
+    uploads_are_near: ClassVar[bool] = True  # the model that a round starts from: given that, they are shorter
     is_dense: ClassVar[bool]
 
     learning_rate: Annotated[float, Range(above=0)]  # gamma

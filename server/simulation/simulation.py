@@ -231,7 +231,7 @@ class Simulation:
         if self.encode_as == "bfloat16" and plan.precision == "float32":
             plan = replace(plan, precision="bfloat16")
             counted = replace(counted, model=rounded(plan, counted.model))
-        scale, entries = scale_of(plan), given.entries if given else None
+        scale, entries = scale_of(plan), given.entries if given and self.algorithm.uploads_are_near else None
         return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
 
     def _present(self, round_number: int) -> list[int]:

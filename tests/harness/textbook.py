@@ -256,15 +256,21 @@ def _straight_through(
 
 
 def fedcomloc_com(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
-    return _fedcomloc(grads, c, thetas, local=c.size, uplink=c.kept)
+    return _fedcomloc(grads, c, thetas, uplink=c.kept)
+
+
+def fedcomloc_global(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    return _fedcomloc(grads, c, thetas, downlink=c.kept)
 
 
 def fedcomloc_local(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
-    return _fedcomloc(grads, c, thetas, local=c.kept, uplink=c.size)
+    return _fedcomloc(grads, c, thetas, local=c.kept)
 
 
-def _fedcomloc(grads: Gradients, c: Constants, thetas: Sequence[int], *, local: int, uplink: int) -> History:
-    n, p = len(grads), 1 / c.period
+def _fedcomloc(
+    grads: Gradients, c: Constants, thetas: Sequence[int], *, local: int = 0, uplink: int = 0, downlink: int = 0
+) -> History:
+    n, p, local, uplink, downlink = len(grads), 1 / c.period, local or c.size, uplink or c.size, downlink or c.size
     x = [c.start.copy() for _ in grads]
     h = [np.zeros(c.size) for _ in grads]
     history: History = []
@@ -272,7 +278,7 @@ def _fedcomloc(grads: Gradients, c: Constants, thetas: Sequence[int], *, local: 
         hat = [x[i] - c.step * (grads[i](top_k(x[i], local)) - h[i]) for i in range(n)]
         if theta:
             hat = [top_k(hat[i], uplink) for i in range(n)]
-            x = [sum(hat, start=np.zeros(c.size)) / n] * n
+            x = [top_k(sum(hat, start=np.zeros(c.size)) / n, downlink)] * n
         else:
             x = hat
         h = [h[i] + p / c.step * (x[i] - hat[i]) for i in range(n)]
