@@ -36,7 +36,8 @@ EXAMPLE = torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0, 0.0])
 @pytest.fixture
 def many_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short vectors are written as long ones are, but for the very shortest."""
-    monkeypatch.setattr(vector, "LARGEST_FEW", 64)
+    monkeypatch.setattr(vector, "MOST_VALUES_OF_FEW", 1)
+    monkeypatch.setattr(vector, "MOST_KNOWN_OF_FEW", 1)
     monkeypatch.setattr(planes, "SHORTEST", 16)
 
 
@@ -66,8 +67,8 @@ def test_the_examples_of_the_documentation() -> None:
     assert plain(EXAMPLE, 2).hex(" ") == "05 01 04 00 c0 64 75 13 2a"
     in_two_parts = sealed(bytes.fromhex("06 01 06 00 c0"))
     assert decode(in_two_parts, 6).equal(EXAMPLE)
-    assert encode(EXAMPLE, Grid(1.0)).hex(" ") == "82 69 b7 12 99"
-    assert encode(EXAMPLE, Grid(1.0), entries_of(1.5 * EXAMPLE)).hex(" ") == "8a 56 a6 ae"
+    assert encode(EXAMPLE, Grid(1.0)).hex(" ") == "82 8a 40 0b 43"
+    assert encode(EXAMPLE, Grid(1.0), entries_of(1.5 * EXAMPLE)).hex(" ") == "8a c8 d1 cc"
 
 
 def test_many_numbers_by_hand(many_soon: None) -> None:
@@ -78,7 +79,7 @@ def test_many_numbers_by_hand(many_soon: None) -> None:
     after[3], after[2] = 9.0, -1.0
     data = encode(after, Grid(1.0), entries_of(before))
     # Of 2 places the bit 1 is set; of 78 place 1, in two parts with l = 6: low bits 100000, then one of 2 bits.
-    assert data.hex(" ") == sealed(bytes.fromhex("8e 11 01 01 01 02 41 02 01")).hex(" ")
+    assert data.hex(" ") == sealed(bytes.fromhex("8e 01 01 02 01 01 02 41 02 01")).hex(" ")
     assert decode(data, size, known=Known(given=entries_of(before), step=1.0)).equal(after)
 
 
@@ -132,8 +133,8 @@ def test_a_decoder_that_knows_the_documentation_only_agrees(is_many: bool, reque
 
 def test_a_vector_of_zeros_takes_a_form_and_a_checksum() -> None:
     for size in (1, 9, 281, 5000):
-        assert len(data := encode(torch.zeros(size))) <= 7
-        assert not decode(data, size).any()
+        assert len(data := encode(torch.zeros(size), Grid(1.0))) <= 4
+        assert not decode(data, size, known=Known(step=1.0)).any()
 
 
 @pytest.mark.parametrize("scale", [FLOAT32, BFLOAT16, Grid(STEP), Units(STEP / 7)])
@@ -218,7 +219,7 @@ def test_a_value_that_is_not_rounded_is_not_sent_as_if_it_were(scale: Scale, val
 def test_a_mean_that_is_not_in_units_goes_as_it_is() -> None:
     vector = torch.tensor([0.25, 1.0, 1 / 3, 0.0, 0.0, 0.0])
     data = encode(vector, Units(0.25))
-    assert data[0] & 3 == FLOAT32.code
+    assert data == plain(vector)
     assert same_bits(decode(data, 6), vector)
 
 
@@ -267,17 +268,17 @@ def test_the_decoder_says_what_is_wrong(body: str, reason: str) -> None:
         ("80 ff ff ff ff ff ff ff", "bytes too many|too long|would have written"),
         ("83 00 00 00 00 00 00 00 00 2c", "a unit that is none"),
         ("83 00 00 00 00 00 00 f0 7f 2c", "a unit that is none"),
-        ("84 40 00 00 00", "unknown form of sections"),
-        ("84 00 06 00 00", "unknown form of sections"),
-        ("84 00 08 00 00", "unknown form of sections"),
+        ("84 08 00 00 00", "unknown form of a set"),
+        ("84 00 00 00 00 06", "unknown form of numbers"),
+        ("84 00 00 00 00 08", "unknown form of numbers"),
         ("84 00 00 00 01", "1 of 6 places"),
-        ("84 08 00 00 00", "0 of 6 places"),
-        ("84 08 01 00 07 02", "7 of 6 places"),
-        ("84 08 01 00 01 44 02", "unused bits"),
-        ("84 08 01 00 01 04", "bytes of a plane"),
-        ("84 08 01 00 01 04 02 00", "1 bytes too many"),
-        ("84 08 01 00 01 04 00", "an entry that is zero"),
-        ("84 08 04 00 01 04 00 00 00 ff", "not finite"),
+        ("84 00 00 01 00", "0 of 6 places"),
+        ("84 00 00 01 07", "7 of 6 places"),
+        ("84 00 00 01 01 01 44 02", "unused bits"),
+        ("84 00 00 01 01 01 04", "bytes of a plane"),
+        ("84 00 00 01 01 01 04 02 00", "1 bytes too many"),
+        ("84 00 00 01 01 01 04 00", "an entry that is zero"),
+        ("84 00 00 01 01 04 04 00 00 00 ff", "not finite"),
     ],
 )
 def test_the_decoder_says_what_is_wrong_with_whole_numbers(body: str, reason: str) -> None:
@@ -285,15 +286,21 @@ def test_the_decoder_says_what_is_wrong_with_whole_numbers(body: str, reason: st
         decode(sealed(bytes.fromhex(body), 6), 6)
 
 
-def test_few_numbers_are_not_read_of_a_long_vector() -> None:
+def test_few_numbers_are_not_read_where_much_is_known_or_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """They take their time, which nobody may ask for with a few bytes."""
-    with pytest.raises(DecodeError, match="as one of few"):
-        decode(sealed(b"\x80", 10**6), 10**6)
+    size = vector.MOST_KNOWN_OF_FEW + 1
+    with pytest.raises(DecodeError, match="given 8193 entries as one of few"):
+        decode(sealed(b"\x88", size), size, known=Known(given=entries_of(torch.ones(size))))
+    monkeypatch.setattr(vector, "MOST_VALUES_OF_FEW", 257)
+    data = encode(torch.ones(257), Grid(1.0))
+    monkeypatch.undo()
+    with pytest.raises(DecodeError, match="beyond the 256 that were expected"):
+        decode(data, 257, known=Known(step=1.0))
 
 
 def test_a_vector_of_another_size_is_noticed() -> None:
     with pytest.raises(DecodeError, match="checksum"):
-        decode(encode(torch.tensor([0.0, 1.0, 0.0, 3.0])), 5)
+        decode(encode(torch.tensor([0.0, 1.0, 0.0, 3.0]), Grid(1.0)), 5, known=Known(step=1.0))
 
 
 def test_damage_on_the_way_is_found() -> None:
@@ -314,7 +321,7 @@ def test_more_values_than_allowed_are_refused() -> None:
     assert decode(encode(sparse), 24, max_nonzeros=2).equal(sparse)
     with pytest.raises(DecodeError, match="2 values where at most 1"):
         decode(encode(sparse), 24, max_nonzeros=1)
-    with pytest.raises(DecodeError, match="6 values where at most 5"):
+    with pytest.raises(DecodeError, match="beyond the 5 that were expected"):
         decode(encode(dense, Grid(1.0)), 6, max_nonzeros=5, known=Known(step=1.0))
     with pytest.raises(DecodeError, match="6 values are not zero where 5"):
         decode(plain(dense), 6, max_nonzeros=5)
@@ -325,7 +332,7 @@ def test_more_values_than_allowed_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("head", "places"),
-    [("03 28", ""), ("09 28", "ff ff ff ff ff 00 00 00"), ("84 20 09 00 00", ""), ("84 18 01 00 28", "")],
+    [("03 28", ""), ("09 28", "ff ff ff ff ff 00 00 00"), ("84 00 00 04 00 09", ""), ("84 00 00 03 28", "00")],
     ids=["gaps", "planes", "planes of numbers", "gaps of numbers"],
 )
 def test_an_inflate_bomb_is_refused_before_it_unfolds(head: str, places: str) -> None:
@@ -379,9 +386,9 @@ def _mutate(mutations: int, seed: int) -> None:
                 refused += 1
             if generator.random() < 0.05:
                 worst = max(worst, _peak_bytes(drawn, damaged, size) / (4 * size + len(damaged) + 10_000))
-    assert refused > 0.4 * mutations
+    assert refused > 0.7 * mutations
     assert accepted > mutations // 500, "a repaired checksum over changed values is valid"
-    assert worst < 40
+    assert worst < 10
 
 
 def _peak_bytes(drawn: Drawn, data: bytes, size: int) -> int:

@@ -60,7 +60,7 @@ def damaged(number: int) -> RecordDict:
 
 # What it sends in a round, and what the server says of that.
 TRICKS: dict[str, Callable[[int], RecordDict]] = {
-    "checksum that is wrong": lambda number: report(number, sparse(size=SIZE - 100)),
+    "where 260 bytes of values were expected": lambda number: report(number, sparse(size=SIZE - 100)),
     "not finite": lambda number: report(number, sparse(float("nan"))),
     "for round 1": lambda _: report(1, sparse()),
     "66 values where at most 65": lambda number: report(number, sparse(kept=KEPT + 1)),

@@ -107,7 +107,7 @@ def test_report_puts_runs_side_by_side_in_a_table_and_a_page_or_a_figure(tmp_pat
     simulated_run(tmp_path / "dense", "algorithm.name=fedavg")
     as_page = proxskip_server("report", "sparse", "dense", "--output", "both.html", cwd=tmp_path)
     assert as_page.returncode == 0, as_page.stderr
-    assert "uploads per client (kB, as sent)" in " ".join(as_page.stdout.split())
+    assert "uploads per client (kB, as sent; bits: per kept value)" in " ".join(as_page.stdout.split())
     assert Page((tmp_path / "both.html").read_text()).embedded["compare"]
     as_figure = proxskip_server("report", "sparse", "dense", cwd=tmp_path)
     assert as_figure.stdout.endswith("figure: comparison.png\n")

@@ -9,8 +9,9 @@ from zlib_ng import zlib_ng
 
 from common.codec.bytestream import memory_of
 from common.codec.places import entries_of
-from common.codec.vector import LARGEST_FEW
 from common.vectors.entries import Entries
+
+LONG = 1 << 16  # entries: to keep a dense model so long costs more than it tells
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Given:
     def of(cls, model: Tensor) -> Given | None:
         """Return a model, for others to be given it; None of a long one that is dense: that tells too little."""
         entries = entries_of(model)
-        if entries.size > LARGEST_FEW and 2 * entries.values.size > entries.size:
+        if entries.size > LONG and 2 * entries.values.size > entries.size:
             return None
         return cls(entries, digest_of(entries))
 

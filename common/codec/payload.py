@@ -15,7 +15,7 @@ from torch import Tensor
 from zlib_ng import zlib_ng
 
 from common.codec.bytestream import Bytes, Reader, varint
-from common.codec.scales import FLOAT32, Scale, Units
+from common.codec.scales import BFLOAT16, FLOAT32, Scale, Units
 from common.codec.vector import NOTHING, Encoded, Known, encode_in_parts, read_vector
 from common.errors import DecodeError
 from common.rounds.state import ReceivedUpload, ServerState, Upload
@@ -44,8 +44,9 @@ def decode_state(data: Bytes, like: ServerState, known: Known = NOTHING) -> tupl
 
 def encode_upload(upload: Upload, scale: Scale = FLOAT32, given: Entries | None = None) -> bytes | Spool:
     """Write what a client sends up; only the model is on a scale, and given another."""
-    vectors = [encode_in_parts(upload.model, scale, given), *map(_whole, (upload.control_change, upload.buffers))]
-    return _pack(vectors)
+    model = encode_in_parts(upload.model, scale, given)
+    short = FLOAT32 if scale is FLOAT32 else BFLOAT16
+    return _pack([model, _whole(upload.control_change), _whole(upload.buffers, short)])
 
 
 def decode_upload(
@@ -82,8 +83,8 @@ def _sizes(like: ServerState) -> dict[str, int]:
     return {name: vector.shape[-1] for name, vector in vectors.items() if vector is not None}
 
 
-def _whole(vector: Tensor | None) -> Encoded | None:
-    return None if vector is None else encode_in_parts(vector, FLOAT32)
+def _whole(vector: Tensor | None, scale: Scale = FLOAT32) -> Encoded | None:
+    return None if vector is None else encode_in_parts(vector, scale)
 
 
 def _pack(vectors: Sequence[Encoded | None], head: bytes = b"") -> bytes | Spool:

@@ -12,7 +12,8 @@ from common.errors import DecodeError
 
 _MASK = 0xFFFFFFFF
 _LEAST_RANGE = 1 << 24
-_FIRST_COUNT, _COUNT_STEP, _MOST_COUNTS = 1, 5, 1275  # so the first decisions count most, and old ones fade
+_FIRST_COUNT, _COUNT_STEP = 1, 5  # so the first decisions count most
+_MANY_COUNTS = 1271  # from which on old ones fade
 MOST_RAW_BITS = 16
 
 Context = list[int]  # how often a decision was 0, how often it was 1
@@ -36,20 +37,26 @@ class Coder(Protocol):
 class RangeWriter:
     """Decisions to bytes."""
 
+    __slots__ = ("_bytes", "_low", "_range")
+
     def __init__(self) -> None:
         self._bytes = bytearray()
         self._low, self._range = 0, _MASK
 
     def bit(self, context: Context, bit: int) -> int:
         """Write a decision, and learn from it."""
-        bound = self._range * context[0] // (context[0] + context[1])
+        zeros, ones = context
+        bound = self._range * zeros // (zeros + ones)
         if bit:
             self._low += bound
             self._range -= bound
         else:
             self._range = bound
-        self._shift()
-        _learn(context, bit)
+        if self._range < _LEAST_RANGE:
+            self._shift()
+        context[bit] += _COUNT_STEP
+        if zeros + ones >= _MANY_COUNTS:
+            _fade(context)
         return bit
 
     def raw(self, bits: int, count: int) -> int:
@@ -90,6 +97,8 @@ class RangeWriter:
 class RangeReader:
     """Bytes to decisions: any bytes give some, so what they say is to be checked by others."""
 
+    __slots__ = ("_code", "_data", "_next", "_range")
+
     def __init__(self, data: bytes) -> None:
         if data[-1:] == b"\0":
             raise DecodeError("zeros at the end that should have been left out")
@@ -98,15 +107,20 @@ class RangeReader:
 
     def bit(self, context: Context, bit: int = 0) -> int:
         """Read a decision, and learn from it; the bit that is passed has no meaning."""
-        bound = self._range * context[0] // (context[0] + context[1])
-        bit = int(self._code >= bound)
-        if bit:
+        zeros, ones = context
+        bound = self._range * zeros // (zeros + ones)
+        if self._code >= bound:
+            bit = 1
             self._code -= bound
             self._range -= bound
         else:
+            bit = 0
             self._range = bound
-        self._shift()
-        _learn(context, bit)
+        if self._range < _LEAST_RANGE:
+            self._shift()
+        context[bit] += _COUNT_STEP
+        if zeros + ones >= _MANY_COUNTS:
+            _fade(context)
         return bit
 
     def raw(self, bits: int, count: int) -> int:
@@ -132,8 +146,6 @@ class RangeReader:
             self._range <<= 8
 
 
-def _learn(context: Context, bit: int) -> None:
-    context[bit] += _COUNT_STEP
-    if context[0] + context[1] > _MOST_COUNTS:
-        context[0] = (context[0] + 1) >> 1
-        context[1] = (context[1] + 1) >> 1
+def _fade(context: Context) -> None:
+    context[0] = (context[0] + 1) >> 1
+    context[1] = (context[1] + 1) >> 1

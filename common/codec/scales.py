@@ -26,7 +26,6 @@ class Scale(ABC):
     """What a whole number stands for."""
 
     code: ClassVar[int]  # in the form of a vector
-    bits: ClassVar[int]  # of a number that is far from what it is given, about
 
     @abstractmethod
     def exact(self, values: Values) -> Numbers | None:
@@ -49,7 +48,6 @@ class Float32(Scale):
     """All float32, in their order: the number of one is its bits, of a negative one -1 less its other bits."""
 
     code = 0
-    bits = 32
 
     def exact(self, values: Values) -> Numbers:
         """Return their order."""
@@ -73,7 +71,6 @@ class BFloat16(Scale):
     """All bfloat16, in the same way."""
 
     code = 1
-    bits = 16
 
     def exact(self, values: Values) -> Numbers | None:
         """Return their order, if they are rounded."""
@@ -99,7 +96,6 @@ class Grid(Scale):
     step: float
 
     code = 2
-    bits = 8
 
     def exact(self, values: Values) -> Numbers | None:
         """Return how many steps they are; -0.0 is none."""
@@ -125,7 +121,6 @@ class Units(Scale):
     unit: float
 
     code = 3
-    bits = 12
 
     def exact(self, values: Values) -> Numbers | None:
         """Return the nearest multiples, if none is zero and no value far beside."""
@@ -135,7 +130,9 @@ class Units(Scale):
 
     def near(self, values: Values) -> Numbers:
         """Return the nearest multiples."""
-        return np.rint(np.clip(values.astype(np.float64) / self.unit, -_MOST_UNITS, _MOST_UNITS)).astype(np.int64)
+        with np.errstate(over="ignore"):  # a unit may be as small as a peer likes
+            units = values.astype(np.float64) / self.unit
+        return np.rint(np.clip(units, -_MOST_UNITS, _MOST_UNITS)).astype(np.int64)
 
     def beside(self, values: Values) -> Numbers:
         """Return how far values are beside the nearest multiple, in the order of float32."""

@@ -49,15 +49,20 @@ multiple of a unit u: the float32 whose number is c more than that of the neares
     unit      8 bytes    u, a float64 above 0; only of units
     few or many, as below
 
-Few, where d is at most 65536: decisions of a range coder, and as the checksum 2 bytes, CRC-16 (polynomial 1021, first
-value d mod 65536, high bits first) of everything before. For each place in order there is a class, 0 where g is zero;
-else with e the binary exponent of g (2^(e-1) <= |g| < 2^e) and E the largest of these, 1 + min(E - e, 7). Decide
-whether there is an entry (context: the class). If so, in a group of contexts that is the class / 2, rounded up: where
-the class is 0, number(|n|), and the sign; else number(|n - near(g)| + 1), and unless that was 1 the sign of n -
-near(g). A sign is a decision (context: the group's own): 1 if negative, and where g is negative the other way round.
+Entries of g that are not zero are known. E being the largest exponent among them (bits 23 to 30 of a float32), one of
+exponent e has the class min(E - e, 14). Known entries stay or go; of one that stays m = n - near(g) is written, negated
+if g is negative. Entries elsewhere come; ranks number the places that are not known, in their order, from 0.
+
+Few, which is at most 256 entries where at most 8192 are known: decisions of a range coder, and as the checksum 2 bytes,
+CRC-16 (polynomial 1021, first value d mod 65536, high bits first) of everything before. For each known place in order
+decide whether it stays (context: its class). If so, in a group of contexts that is half the class, rounded down:
+number(|m| + 1), and unless that was 1 the sign of m, which is a decision (context: the group's own), 1 if negative.
+Then number(k + 1) in a group of its own, where k entries come. For each, its rank less that of the one before, less 1
+(of the first the rank itself), whose l low bits go apart, l = floor(log2(places that are not known / k)): number(high
+part + 1) in a group of its own, then the low bits as raw bits; then number(|n|) and its sign in a group of its own.
 number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above
-if b > 1 (context: b), then the others as raw bits, 16 at a time and then the rest. There are at most 34 bits. In units
-number(|c| + 1) and its sign follow in a group of their own.
+if b > 1 (context: b), then the others as raw bits. Raw bits go 16 at a time, the upper ones first, and then the rest.
+There are at most 34 bits. In units number(|c| + 1) and its sign follow each entry in a group of their own.
 
 A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range
@@ -67,21 +72,24 @@ low is beyond 2^32 is carried to the bytes before), and both are shifted by 8 bi
 number between low and low + range, with as many zeros at its end as can be; zeros at the very end of all are not
 written, and a reader that needs more bytes finds zeros.
 
-Many: two sets, of the entries of g that stay (numbered in order of their places), and of the other places that come
-(numbered in their order, those of g left out). Then the numbers of all that stay, less near(g), and of all that come.
+Many: sets of known entries that stay, each of a group of neighbouring classes (numbered in order of their places), and
+the set of ranks that come; then the numbers of all entries, set by set. Groups begin with class 0; one ends at the
+first class with which it has 256 entries or more while there are as many in the classes after it; the last ends with
+class 14. In the same way neighbouring sets share a table: with 2048 numbers or more, and as many left.
 
-    sets      1 byte     bits 0-2 for those that stay, bits 3-5 for those that come: how the set is written, as places
-                         above are (1, 2, 3; 0 if it has none); plus 4: what is written are all others
-    planes    1 byte     bits 0-2: how many bytes a number has (0 to 5); then a bit for each: it is Huffman-coded
-    counts    2 varints  how many places are written of each set
-    lengths   varints    of the gaps of each set, and of each plane; each only where it is Huffman-coded
-    sections             the two sets, then the planes: the lowest bytes of all numbers, then the next, and so on; a
+    sets                 for each set 1 byte, bits 0-1: how it is written, as places above are (1, 2, 3; 0 if nothing
+                         is); bit 2: what is written are all others; a varint, how many places are written; and a
+                         varint, the length of gaps, if it is written so
+    tables               for each table 1 byte, bits 0-2: how many bytes a number has (0 to 5), then a bit for each: it
+                         is Huffman-coded; and for each that is a varint, its length
+    beside    varint     the length of the last section; only of units
+    sections             the sets; then for each table the lowest bytes of all its numbers, then the next, and so on; a
                          number x is written as 2 x, or as -1 - 2 x if it is negative; in units the c of all entries
-                         follow in the same way as one more plane, which is always Huffman-coded
+                         follow in the same way as bytes that are always Huffman-coded
     checksum  4 bytes    CRC-32 of everything before
 
-[0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 69 b7 | 12 99 by itself; given [0, 0, -3.0, 0, 0, 0] it is
-8a | 56 | a6 ae.
+[0, 0, -2.0, 0, 0, 0] on a grid of step 1 is 82 | 8a 40 | 0b 43 by itself; given [0, 0, -3.0, 0, 0, 0] it is
+8a | c8 | d1 cc.
 """
 
 from __future__ import annotations
@@ -98,6 +106,8 @@ from torch import Tensor
 from zlib_ng import zlib_ng
 
 from common.codec.bytestream import Bytes, Reader, Section, in_memory, size_bytes
+from common.codec.change import Change
+from common.codec.change import Known as KnownEntries
 from common.codec.few import decode_few, encode_few
 from common.codec.many import decode_many, encode_many
 from common.codec.plain import encode_plain, read_plain
@@ -112,7 +122,9 @@ _MANY = 4
 _GIVEN = 8
 _UNIT = struct.Struct("<d")
 
-LARGEST_FEW = 1 << 16  # decisions of a range coder, about, that are worth the time: some 60 ms
+# What is few: a range coder takes a microsecond for every three decisions, and a number takes some of them.
+MOST_VALUES_OF_FEW = 256
+MOST_KNOWN_OF_FEW = 8192
 _CHECKED_BYTES = 1 << 18  # at a time
 
 
@@ -149,12 +161,13 @@ def encode_in_parts(vector: Tensor, scale: Scale, given: Entries | None = None) 
     form = _form_of(values.size, count, scale, given)
     if form is None:
         return _checked(encode_plain(values, count, width=2 if scale is BFLOAT16 else 4), _Checksum(0, values.size))
-    encode_numbers = encode_many if form & _MANY else encode_few
-    sections = encode_numbers(values, given or _zeros(values.size), scale)
-    if sections is None and isinstance(scale, Units):
+    known = KnownEntries.of(given or _zeros(values.size))
+    change = Change.of(values, known, scale)
+    if change is None and isinstance(scale, Units):
         return encode_in_parts(vector, FLOAT32, given)
-    if sections is None:
+    if change is None:
         raise ValueError(f"values that are not rounded to {scale}")
+    sections = encode_many(change, known) if form & _MANY else encode_few(change, known)
     unit = _UNIT.pack(scale.unit) if isinstance(scale, Units) else b""
     return _checked([bytes([form]) + unit, *sections], _Checksum(form, values.size))
 
@@ -180,13 +193,11 @@ def read_vector(data: Reader, size: int, max_nonzeros: int | None = None, known:
 
 def _form_of(size: int, count: int, scale: Scale, given: Entries | None) -> int | None:
     """Return the form in which whole numbers are written; None for values by themselves."""
+    if (scale is FLOAT32 or scale is BFLOAT16) and (given is None or 2 * count > size):
+        return None  # nothing is known of it beforehand; or it moves everywhere, and then that is little
     form = _NUMBERS | scale.code | _GIVEN * (given is not None)
-    is_float, is_dense = scale is FLOAT32 or scale is BFLOAT16, 2 * count > size
-    if is_float and is_dense:
-        return None  # it moves everywhere: little is known of it beforehand
-    if size + count * scale.bits <= LARGEST_FEW:
-        return form
-    return None if is_float and given is None else form | _MANY
+    known = given.values.size if given else 0
+    return form if known <= MOST_KNOWN_OF_FEW and count <= MOST_VALUES_OF_FEW else form | _MANY
 
 
 def _zeros(size: int) -> Entries:
@@ -202,11 +213,16 @@ def _read_numbers(reader: Reader, size: int, most: int, known: Known) -> Entries
         raise DecodeError("a vector that is given another, of which nothing is known here")
     given = known.given if form & _GIVEN and known.given else _zeros(size)
     scale = _scale(form & _SCALE, reader, known)
-    if size > LARGEST_FEW and not form & _MANY:
-        raise DecodeError(f"a vector of {size} entries as one of few")
-    places, values = (decode_many if form & _MANY else decode_few)(reader, given, scale, most)
+    entries = KnownEntries.of(given)
+    if form & _MANY:
+        change = decode_many(reader, entries, scale, most)
+    elif given.values.size > MOST_KNOWN_OF_FEW:
+        raise DecodeError(f"a vector that is given {given.values.size} entries as one of few")
+    else:
+        change = decode_few(reader, entries, scale, min(most, MOST_VALUES_OF_FEW))
     if reader.left:
         raise DecodeError(f"{reader.left} bytes too many")
+    places, values = change.entries(entries, scale)
     return Entries(size=size, places=places, values=values)
 
 

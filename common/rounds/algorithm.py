@@ -20,7 +20,7 @@ from common.ranges import Range
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.objective import Gradient, Objective
-from common.rounds.rounding import rounded
+from common.rounds.rounding import rounded, rounded_statistics
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
 from common.vectors.remainder import Remainder
@@ -193,7 +193,8 @@ def client_round(
             on_step(done)
         buffers = gradient.buffers()
     upload, reference = algorithm.finish(plan, state, memory, weights)
-    return replace(upload, buffers=buffers), replace(memory, pending=Pending(plan=plan, reference=reference))
+    sent_buffers = None if buffers is None else rounded_statistics(plan, buffers)
+    return replace(upload, buffers=sent_buffers), replace(memory, pending=Pending(plan=plan, reference=reference))
 
 
 def server_round(

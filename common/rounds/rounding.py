@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import struct
 import zlib
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -46,6 +47,11 @@ def rounded(plan: RoundPlan, vector: Tensor) -> Tensor:
         here = slice(start, start + PART)
         result[..., here] = round_part(plan, vector[..., here], start)
     return result
+
+
+def rounded_statistics(plan: RoundPlan, statistics: Tensor) -> Tensor:
+    """Return the statistics of BatchNorm as they are uploaded: no grid fits them, as they are of all magnitudes."""
+    return statistics if plan.precision == "float32" else rounded(replace(plan, precision="bfloat16"), statistics)
 
 
 def _as_bfloat16(plan: RoundPlan, part: Tensor, start: int) -> Tensor:

@@ -55,7 +55,7 @@ def write(
     table = study.table(curves, effort)
     command = f"proxskip-server reproduce {name}{' --quick' if quick else ''} --data DIR"
     seeds = max(cell.of for cells in table.rows.values() for cell in cells)
-    length = f"{effort.local_steps} local steps per run, {seeds} seed{'s' if seeds > 1 else ''}"
+    length = f"{effort.length}, {seeds} seed{'s' if seeds > 1 else ''}"
     how = f"Data: {data_names}. `{command}`: {length}."
     remarks = "".join(f"\n{remark}\n" for remark in study.remarks)
     with writing(folder / "table.md") as path:

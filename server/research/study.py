@@ -64,6 +64,14 @@ class Effort:
     local_steps: int  # of every run, whatever its period: so that all take the same time
     seeds: int
     evaluations: int = 60
+    rounds: Mapping[str, int] = field(default_factory=dict)  # of experiments that are as long as that instead
+
+    @property
+    def length(self) -> str:
+        """Return how long a run is, in words."""
+        if self.rounds:
+            return ", ".join(f"{rounds} rounds of {experiment}" for experiment, rounds in self.rounds.items())
+        return f"{self.local_steps} local steps per run"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +114,9 @@ class Study(ABC):
         """Return the runs of one method, a seed each; only one where all would be the same."""
         loaded = load_experiment(experiment, chosen.settings)
         seeds = effort.seeds if self.depends_on_seed or loaded.schedule.kind == "coin" else 1
-        length = lasting(effort.local_steps, math.floor(loaded.schedule.period), effort.evaluations)
+        period = math.floor(loaded.schedule.period)
+        local_steps = effort.rounds[experiment] * period if experiment in effort.rounds else effort.local_steps
+        length = lasting(local_steps, period, effort.evaluations)
         return [
             StudyRun(experiment, (*chosen.settings, *length, f"seed={seed}"), chosen.participation)
             for seed in range(seeds)

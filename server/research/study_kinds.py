@@ -57,22 +57,19 @@ class EndStudy(Study):
         return self.drawn
 
     def table(self, curves: Curves, effort: Effort) -> Table:
-        """Return the quantities in the end, and what a client had sent by then."""
-        table = Table(
-            [
-                TableColumn(name, quantity.digits, quantity.name)
-                for quantity in (*self.quantities, SENT)
-                for name in self.experiments
+        """Return the quantities in the end, and what a client had sent by then; no column that is empty."""
+        wanted = [(quantity, name) for quantity in (*self.quantities, SENT) for name in self.experiments]
+        places = {name: place for place, name in enumerate(self.experiments)}
+        rows = {
+            method.label: [
+                _end(self.curves_of(method, name, curves, effort), quantity, method.label, places[name])
+                for quantity, name in wanted
             ]
-        )
-        for method in self.methods:
-            by_column = {name: self.curves_of(method, name, curves, effort) for name in self.experiments}
-            table.rows[method.label] = [
-                _end(by_column[name], quantity, method.label, place)
-                for quantity in (*self.quantities, SENT)
-                for place, name in enumerate(self.experiments)
-            ]
-        return table
+            for method in self.methods
+        }
+        kept = [place for place, _ in enumerate(wanted) if any(cells[place].of for cells in rows.values())]
+        columns = [TableColumn(wanted[place][1], wanted[place][0].digits, wanted[place][0].name) for place in kept]
+        return Table(columns, {label: [cells[place] for place in kept] for label, cells in rows.items()})
 
 
 def _end(runs: Sequence[Sequence[Sample]], quantity: Quantity, label: str, place: int = 0) -> Cell:

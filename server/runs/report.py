@@ -104,7 +104,8 @@ def compared(
 
 def comparison(rows: Sequence[RunInComparison], metric: str, count: Count) -> Group:
     """Return a comparison as a table under its title, and what it says."""
-    title = f"{metric}, and uploads per client ({count.unit}, {count.what})"
+    beside = "; bits: per kept value" if count.as_sent else ""
+    title = f"{metric}, and uploads per client ({count.unit}, {count.what}{beside})"
     sentences = comparison_sentences(rows, count)
     return Group(*map(Text, ["", title]), _comparison_table(rows, count), *map(Text, sentences))
 
@@ -113,21 +114,14 @@ def _comparison_table(rows: Sequence[RunInComparison], count: Count) -> Table:
     """Return one row per run: what it keeps and reached, what a client uploaded in all and to reach each level."""
     table = Table(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", overflow="fold")  # all of a long name, and no number is cut
-    for column in (
-        "kept",
-        "final",
-        "best",
-        "bits/value",
-        "uploads",
-        *(f"to {cost.level:.4g}" for cost in rows[0].to_reach),
-    ):
+    levels = [f"to {cost.level:.4g}" for cost in rows[0].to_reach]
+    for column in ("kept", "final", "best", *["bits"] * count.as_sent, "uploads", *levels):
         table.add_column(column, justify="right", no_wrap=True)
     for row in rows:
+        bits = [] if row.bits_a_value is None else [f"{row.bits_a_value:.1f}"]
         uploads = [row.upload_bits, *(cost.upload_bits for cost in row.to_reach)]
-        amounts = ("-" if bits is None else count.text(bits) for bits in uploads)
-        bits_a_value = "-" if row.bits_a_value is None else f"{row.bits_a_value:.1f}"
-        reached = f"{row.final:.4f}", f"{row.best:.4f}"
-        table.add_row(Text(row.name), f"{row.density:.3g}", *reached, bits_a_value, *amounts)
+        amounts = ("-" if one is None else count.text(one) for one in uploads)
+        table.add_row(Text(row.name), f"{row.density:.3g}", f"{row.final:.4f}", f"{row.best:.4f}", *bits, *amounts)
     return table
 
 

@@ -27,8 +27,7 @@ from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum, RunningMean
 from common.rounds.objective import Objective
 from common.rounds.records import RoundRecord
-from common.rounds.rounding import rounded
-from common.rounds.state import ClientMemory, Precision, RoundPlan, ServerState, Upload
+from common.rounds.state import ClientMemory, RoundPlan, ServerState, Upload
 from common.vectors.divergence import refuse_divergence
 
 SIMULATION = "simulation"  # in place of the name of a deployed run
@@ -100,8 +99,7 @@ class Simulation:
         self.algorithm: Algorithm = experiment.algorithm
         self.checkpoint = Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self.cohorts = self._cohorts(device)
-        codec = experiment.codec
-        self.encode_as: Precision | None = codec.precision if codec.encode_in_simulation else None  # None: not at all
+        self.encodes = experiment.codec.encode_in_simulation  # what goes up and down, to count its bytes
         self._participation = participation
         self._given: Given | None = None  # the model that the last round started from
         self._keepers: set[int] = set()  # who took part in it, and so can be given it
@@ -181,7 +179,7 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        given = Given.of(self.state.model) if self.experiment.codec.encode_in_simulation else None
+        given = Given.of(self.state.model) if self.encodes else None
         payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort, seats in self._seated(present):
@@ -213,7 +211,7 @@ class Simulation:
 
     def _payload_bytes_down(self, present: list[int]) -> dict[int, int]:
         """Return how long the state is for each client, encoded: given the last one for who had that."""
-        if self.encode_as is None:
+        if not self.encodes:
             return {}
         entries = self._given.entries if self._given else None
         is_given = {client: entries is not None and client in self._keepers for client in present}
@@ -226,11 +224,8 @@ class Simulation:
         self, plan: RoundPlan, cohort: Cohort, counted: Upload, given: Given | None
     ) -> Sequence[int | None]:
         """Return how long the upload of each client is, encoded; None where nothing is."""
-        if self.encode_as is None:
+        if not self.encodes:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        if self.encode_as == "bfloat16" and plan.precision == "float32":
-            plan = replace(plan, precision="bfloat16")
-            counted = replace(counted, model=rounded(plan, counted.model))
         scale, entries = scale_of(plan), given.entries if given and self.algorithm.uploads_are_near else None
         return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
 

@@ -6,7 +6,7 @@ import itertools
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -37,6 +37,9 @@ class Rounds:
         self.clocks = array("d")  # when each was done, in seconds since 1970
         self.elapsed = array("d")  # seconds of work on the run until then
         self.seconds = array("d")  # of each
+        self._sent = Counter[
+            int
+        ]()  # encoded bytes, by how many clients there were: whole numbers, which add up exactly
         self.payload = array("d")  # encoded bytes that a client has sent until then
         self.values = array("d")  # the same counted as 4 bytes for each nonzero value
         self.scores = array("d")  # NOT_EVALUATED where there is none
@@ -79,7 +82,8 @@ class Rounds:
         self._add_time(clock(record.get("time")), seconds, beginnings)
         payload = count(record.get("payload_bytes_up"))
         self.is_encoded = self.is_encoded and payload is not None
-        self.payload.append(_last(self.payload) + (payload or 0) / clients)
+        self._sent[clients] += payload or 0
+        self.payload.append(sum(whole / of for of, whole in self._sent.items()))
         self.values.append((number(record.get("paper_bits_up")) or 0.0) * BYTES_A_BIT)
         self.got += (count(record.get("payload_bytes_down")) or 0) / clients
         beside = table(record.get("traffic_beside_training")).values()

@@ -198,76 +198,109 @@ class _NumberDecoder:
     def decide(self, *context: object) -> bool:
         return bool(self.decoder.decide(self.contexts[context]))
 
-    def number(self, group: int) -> int:
+    def number(self, group: str) -> int:
         bits = 1
         while self.decide(group, "longer", bits):
             bits += 1
-        if bits == 1:
-            return 1
-        value, left = 2 + self.decide(group, "second", bits), bits - 2
+        return 1 if bits == 1 else self.raw(2 + self.decide(group, "second", bits), bits - 2)
+
+    def raw(self, above: int, left: int) -> int:
         while left:
-            value, left = value * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
-        return value
+            above, left = above * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
+        return above
 
-    def signed(self, group: int, flipped: bool) -> int:
+    def signed(self, group: str) -> int:
         magnitude = self.number(group) - 1
-        return self.sign(group, flipped) * magnitude if magnitude else 0
+        return self.sign(group) * magnitude if magnitude else 0
 
-    def sign(self, group: int, flipped: bool) -> int:
-        return -1 if self.decide(group, "sign") != flipped else 1
+    def sign(self, group: str) -> int:
+        return -1 if self.decide(group, "sign") else 1
 
-    def entry(self, kind: int, value: float, near: Near) -> int:
-        group = math.ceil(kind / 2)
-        if not kind:
-            magnitude = self.number(group)
-            return self.sign(group, flipped=False) * magnitude
-        return near(value) + self.signed(group, flipped=value < 0)
+
+def _classes(given: Sequence[float]) -> dict[int, int]:
+    """Return the class of each known place."""
+    exponents = {place: _bits_of(value) >> 23 & 255 for place, value in enumerate(given) if value}
+    return {place: min(max(exponents.values()) - exponent, 14) for place, exponent in exponents.items()}
+
+
+def _outwards(value: float) -> int:
+    return -1 if value < 0 else 1
 
 
 def _few(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
-    decoder = _NumberDecoder(data)
-    exponents = [math.frexp(value)[1] if value else None for value in given]
-    largest = max((one for one in exponents if one is not None), default=0)
-    kinds = [0 if one is None else 1 + min(largest - one, 7) for one in exponents]
-    numbers = []
-    for kind, value in zip(kinds, given, strict=True):
-        is_entry = decoder.decide("entry", kind)
-        number = decoder.entry(kind, value, near) if is_entry else 0
-        numbers.append((number, decoder.signed(-1, flipped=False) if is_entry and in_units else 0))
+    decoder, classes, numbers = _NumberDecoder(data), _classes(given), [(0, 0)] * len(given)
+
+    def beside() -> int:
+        return decoder.signed("beside") if in_units else 0
+
+    for place, kind in classes.items():
+        if decoder.decide("stays", kind):
+            moved = _outwards(given[place]) * decoder.signed(f"moved {kind // 2}")
+            numbers[place] = near(given[place]) + moved, beside()
+    others = [place for place in range(len(given)) if place not in classes]
+    come, rank = decoder.number("how many") - 1, -1
+    for _ in range(come):
+        rank += 1 + decoder.raw(decoder.number("gap") - 1, int(math.log2(len(others) // come)))
+        magnitude = decoder.number("others")
+        numbers[others[rank]] = decoder.sign("others") * magnitude, beside()
     return numbers
 
 
+def _joined(counts: Sequence[int], fewest: int) -> list[list[int]]:
+    """Return which neighbours go together."""
+    parts: list[list[int]] = [[]]
+    for place, _ in enumerate(counts):
+        parts[-1].append(place)
+        if sum(counts[one] for one in parts[-1]) >= fewest and sum(counts[place + 1 :]) >= fewest:
+            parts.append([])
+    return parts
+
+
+class _Bytes:
+    """Takes what comes next."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def take(self, count: int) -> bytes:
+        taken, self.data = self.data[:count], self.data[count:]
+        return taken
+
+    def varint(self) -> int:
+        number, self.data = _varint(self.data)
+        return number
+
+
 def _many(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
-    forms, planes, data = data[0], data[1], data[2:]
-    known = [place for place, value in enumerate(given) if _bits_of(value)]
-    others = sorted(set(range(len(given))) - set(known))
-    count_stay, data = _varint(data)
-    count_come, data = _varint(data)
-    sets = [(forms & 7, count_stay, known), (forms >> 3, count_come, others)]
-    lengths: dict[object, int] = {}
-    coded = [place for place, (form, _, _) in enumerate(sets) if form & 3 == 3]
-    for name in [
-        *coded,
-        *(f"plane {plane}" for plane in range(planes & 7) if planes >> 3 + plane & 1),
-        *["beside"] * in_units,
-    ]:
-        lengths[name], data = _varint(data)
+    left, classes = _Bytes(data), _classes(given)
+    counts = [list(classes.values()).count(kind) for kind in range(15)]
+    universes = [[place for place, kind in classes.items() if kind in group] for group in _joined(counts, 256)]
+    universes.append([place for place in range(len(given)) if place not in classes])
+    sets = []
+    for universe in universes:
+        form, count = left.take(1)[0], left.varint()
+        length = left.varint() if form & 3 == 3 else 0
+        sets.append((form, count, length, len(universe) - count if form & 4 else count))
+    tables = []
+    for table in _joined([members for *_, members in sets], 2048):
+        form = left.take(1)[0]
+        lengths = [left.varint() if form >> 3 + plane & 1 else None for plane in range(form & 7)]
+        tables.append((sum(sets[one][3] for one in table), lengths))
+    beside_bytes = left.varint() if in_units else 0
     chosen: list[int] = []
-    for place, (form, count, places) in enumerate(sets):
-        written, data = _set(data, form & 3, len(places), count, lengths.get(place, 0))
-        chosen += [place for rank, place in enumerate(places) if (rank in written) != bool(form & 4)]
-    zigzag = [0] * len(chosen)
-    for plane in range(planes & 7):
-        length = lengths.get(f"plane {plane}")
-        section = data[:length] if length is not None else data[: len(chosen)]
-        data = data[len(section) :]
-        whole = zlib.decompress(section, -15) if length is not None else section
-        zigzag = [number + (byte << 8 * plane) for number, byte in zip(zigzag, whole, strict=True)]
-    beside = zlib.decompress(data[: lengths["beside"]], -15) if in_units else bytes(len(chosen))
+    for universe, (form, count, length, _) in zip(universes, sets, strict=True):
+        written, left.data = _set(left.data, form & 3, len(universe), count, length)
+        chosen += [place for rank, place in enumerate(universe) if (rank in written) != bool(form & 4)]
+    zigzag: list[int] = []
+    for count, lengths in tables:
+        planes = [left.take(count) if length is None else zlib.decompress(left.take(length), -15) for length in lengths]
+        zigzag += [sum(plane[one] << 8 * place for place, plane in enumerate(planes)) for one in range(count)]
+    beside = zlib.decompress(left.take(beside_bytes), -15) if in_units else bytes(len(chosen))
     numbers = [(0, 0)] * len(given)
     for place, written_as, c in zip(chosen, zigzag, beside, strict=True):
-        before = near(given[place]) if _bits_of(given[place]) else 0
-        numbers[place] = before + _unfolded(written_as), _unfolded(c)
+        moved = _unfolded(written_as)
+        expected = near(given[place]) + _outwards(given[place]) * moved if place in classes else moved
+        numbers[place] = expected, _unfolded(c)
     return numbers
 
 

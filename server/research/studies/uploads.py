@@ -15,14 +15,25 @@ STUDY = EndStudy(
     methods=(
         method("sparse_proxskip", "codec.precision=float32", label="float32"),
         method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
-        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, {bits} bits") for bits in (4, 2, 0)),
+        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, {bits} bits") for bits in (4, 2, 1)),
     ),
-    full=Effort(local_steps=800, seeds=3, evaluations=20),
+    full=Effort(
+        local_steps=800,
+        seeds=3,
+        evaluations=20,
+        rounds={"digits": 100, "femnist-90": 40, "femnist-99": 40, "blogfeedback-90": 160},
+    ),
     quick=Effort(local_steps=160, seeds=1, evaluations=4),
     depends_on_seed=True,
-    by_sparsity={"digits, 90 %": "digits", "writers, 90 %": "femnist-90", "writers, 99 %": "femnist-99"},
+    by_sparsity={
+        "digits, 90 %": "digits",
+        "writers, 90 %": "femnist-90",
+        "writers, 99 %": "femnist-99",
+        "BlogFeedback, 90 %": "blogfeedback-90",
+    },
     quantities=[
         Quantity("test_accuracy", "accuracy, %", 1, 100),
+        Quantity("test_r2", "R², %", 1, 100),
         Quantity("bits_a_value", "bits per kept value", 1),
     ],
     drawn=[
@@ -35,5 +46,4 @@ STUDY = EndStudy(
             ],
         )
     ],
-    remarks=["float32 is measured as it would go in bfloat16."],
 )
