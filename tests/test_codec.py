@@ -36,7 +36,8 @@ EXAMPLE = torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0, 0.0])
 @pytest.fixture
 def many_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Short vectors are written as long ones are, but for the very shortest."""
-    monkeypatch.setattr(vector, "MOST_VALUES_OF_FEW", 1)
+    for scale in (Scale, Units):
+        monkeypatch.setattr(scale, "most_few", 1)
     monkeypatch.setattr(vector, "MOST_KNOWN_OF_FEW", 1)
     monkeypatch.setattr(planes, "SHORTEST", 16)
 
@@ -291,7 +292,7 @@ def test_few_numbers_are_not_read_where_much_is_known_or_told(monkeypatch: pytes
     size = vector.MOST_KNOWN_OF_FEW + 1
     with pytest.raises(DecodeError, match="given 8193 entries as one of few"):
         decode(sealed(b"\x88", size), size, known=Known(given=entries_of(torch.ones(size))))
-    monkeypatch.setattr(vector, "MOST_VALUES_OF_FEW", 257)
+    monkeypatch.setattr(Grid, "most_few", 257)
     data = encode(torch.ones(257), Grid(1.0))
     monkeypatch.undo()
     with pytest.raises(DecodeError, match="beyond the 256 that were expected"):

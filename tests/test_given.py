@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from flwr.app import Message
@@ -70,6 +71,37 @@ def test_models_that_differ_in_a_place_or_in_a_bit_have_other_digests() -> None:
     changed[int(model.nonzero()[0])] += STEP
     digests = {found.digest for one in (model, moved, changed) if (found := Given.of(one))}
     assert len(digests) == 3
+
+
+def notice(count: int) -> None:
+    """Change a model in a value, in a bit or in a place so many times; each time the upload must be refused."""
+    generator = np.random.default_rng(6)
+    sent, upload = given(1), Upload(model=on_grid(2))
+    encoded = encode_upload(upload, Grid(STEP), sent.entries)
+    report = wire.Report(client="a", round=3, seconds={}, peak=PeakMemory(1.0), upload=encoded, given=sent.digest)
+    like, content = ServerState(model=upload.model), wire.pack_report(report)
+    for _ in range(count):
+        other = on_grid(1).numpy()
+        where = generator.choice(np.flatnonzero(other), size=int(generator.integers(1, 4)), replace=False)
+        kind = generator.integers(3)
+        if kind == 0:
+            other[where] += generator.choice([-2, -1, 1, 2], where.size) * STEP
+        elif kind == 1:
+            other.view(np.uint32)[where] ^= np.uint32(1 << int(generator.integers(0, 23)))
+        else:
+            other[where], other[(where + 1) % other.size] = 0, other[where] + 4
+        wrong = Given.of(torch.from_numpy(other))
+        with pytest.raises(NotKeptError, match="another model"):
+            wire.unpack_report(content, like, None, wrong, STEP)
+
+
+def test_a_wrong_model_is_noticed() -> None:
+    notice(200)
+
+
+@pytest.mark.slow
+def test_a_wrong_model_is_noticed_always() -> None:
+    notice(20_000)
 
 
 def test_a_long_dense_model_is_given_to_nobody() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 from common.rounds import rounding
-from common.rounds.rounding import LARGEST_ON_GRID, grid_step, rounded
+from common.rounds.rounding import LARGEST_ON_GRID, grid_step, rounded, rounded_statistics
 from common.rounds.state import Precision, RoundPlan
 
 STEP = 2.0**-7  # as coarse as bfloat16 is between 1 and 2
@@ -115,6 +115,15 @@ def test_a_long_vector_is_rounded_as_if_at_once(precision: Precision, monkeypatc
     expected = rounded(plan(7, precision, (1, 2)), rows)
     monkeypatch.setattr(rounding, "PART", 300)
     assert rounded(plan(7, precision, (1, 2)), rows).equal(expected)
+
+
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
+def test_statistics_are_rounded_to_bfloat16_whatever_the_model_is(precision: Precision) -> None:
+    statistics = torch.rand(100) * 1000
+    assert rounded_statistics(plan(precision="float32"), statistics) is statistics
+    result = rounded_statistics(plan(precision=precision, step=64.0), statistics)
+    assert result.equal(rounded(plan(), statistics))
+    assert result.equal(result.bfloat16().float())
 
 
 def test_small_steps_are_not_lost() -> None:

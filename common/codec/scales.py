@@ -26,6 +26,7 @@ class Scale(ABC):
     """What a whole number stands for."""
 
     code: ClassVar[int]  # in the form of a vector
+    most_few: ClassVar[int] = 256  # numbers that go by a range coder: a server reads those of many clients
 
     @abstractmethod
     def exact(self, values: Values) -> Numbers | None:
@@ -121,6 +122,7 @@ class Units(Scale):
     unit: float
 
     code = 3
+    most_few = 1024  # they are written once for all clients, and each reads its own
 
     def exact(self, values: Values) -> Numbers | None:
         """Return the nearest multiples, if none is zero and no value far beside."""

@@ -53,16 +53,17 @@ Entries of g that are not zero are known. E being the largest exponent among the
 exponent e has the class min(E - e, 14). Known entries stay or go; of one that stays m = n - near(g) is written, negated
 if g is negative. Entries elsewhere come; ranks number the places that are not known, in their order, from 0.
 
-Few, which is at most 256 entries where at most 8192 are known: decisions of a range coder, and as the checksum 2 bytes,
-CRC-16 (polynomial 1021, first value d mod 65536, high bits first) of everything before. For each known place in order
-decide whether it stays (context: its class). If so, in a group of contexts that is half the class, rounded down:
-number(|m| + 1), and unless that was 1 the sign of m, which is a decision (context: the group's own), 1 if negative.
-Then number(k + 1) in a group of its own, where k entries come. For each, its rank less that of the one before, less 1
-(of the first the rank itself), whose l low bits go apart, l = floor(log2(places that are not known / k)): number(high
-part + 1) in a group of its own, then the low bits as raw bits; then number(|n|) and its sign in a group of its own.
-number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its second bit from above
-if b > 1 (context: b), then the others as raw bits. Raw bits go 16 at a time, the upper ones first, and then the rest.
-There are at most 34 bits. In units number(|c| + 1) and its sign follow each entry in a group of their own.
+Few, which is at most 256 entries (1024 in units) where at most 8192 are known: decisions of a range coder, and as the
+checksum 2 bytes, CRC-16 (polynomial 1021, first value d mod 65536, high bits first) of everything before. For each
+known place in order decide whether it stays (context: its class). If so, in a group of contexts that is half the class,
+rounded down: number(|m| + 1), and unless that was 1 the sign of m, which is a decision (context: the group's own), 1 if
+negative. Then number(k + 1) in a group of its own, where k entries come. For each, its rank less that of the one
+before, less 1 (of the first the rank itself), whose l low bits go apart, l = floor(log2(places that are not known /
+k)): number(high part + 1) in a group of its own, then the low bits as raw bits; then number(|n|) and its sign in a
+group of its own. number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its
+second bit from above if b > 1 (context: b), then the others as raw bits. Raw bits go 16 at a time, the upper ones
+first, and then the rest. There are at most 34 bits. In units number(|c| + 1) and its sign follow each entry in a group
+of their own.
 
 A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range
@@ -122,9 +123,7 @@ _MANY = 4
 _GIVEN = 8
 _UNIT = struct.Struct("<d")
 
-# What is few: a range coder takes a microsecond for every three decisions, and a number takes some of them.
-MOST_VALUES_OF_FEW = 256
-MOST_KNOWN_OF_FEW = 8192
+MOST_KNOWN_OF_FEW = 8192  # a range coder takes a microsecond for three decisions
 _CHECKED_BYTES = 1 << 18  # at a time
 
 
@@ -197,7 +196,7 @@ def _form_of(size: int, count: int, scale: Scale, given: Entries | None) -> int 
         return None  # nothing is known of it beforehand; or it moves everywhere, and then that is little
     form = _NUMBERS | scale.code | _GIVEN * (given is not None)
     known = given.values.size if given else 0
-    return form if known <= MOST_KNOWN_OF_FEW and count <= MOST_VALUES_OF_FEW else form | _MANY
+    return form if known <= MOST_KNOWN_OF_FEW and count <= scale.most_few else form | _MANY
 
 
 def _zeros(size: int) -> Entries:
@@ -219,7 +218,7 @@ def _read_numbers(reader: Reader, size: int, most: int, known: Known) -> Entries
     elif given.values.size > MOST_KNOWN_OF_FEW:
         raise DecodeError(f"a vector that is given {given.values.size} entries as one of few")
     else:
-        change = decode_few(reader, entries, scale, min(most, MOST_VALUES_OF_FEW))
+        change = decode_few(reader, entries, scale, min(most, scale.most_few))
     if reader.left:
         raise DecodeError(f"{reader.left} bytes too many")
     places, values = change.entries(entries, scale)
