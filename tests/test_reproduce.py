@@ -82,6 +82,7 @@ def test_methods_that_would_repeat_themselves_run_once() -> None:
     assert len(study.runs_of(by_label["final_topk"], experiment, study.full)) == study.full.seeds  # flips coins
 
 
+@pytest.mark.slow
 def test_rivals_whose_settings_were_searched_are_rows_of_a_study(tmp_path: Path) -> None:
     write_femnist(tmp_path)
     assert not rivals_on("femnist")
