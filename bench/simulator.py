@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from bench.measure import Ratio, median_seconds
@@ -9,7 +11,7 @@ from common.experiment import plugins
 from common.experiment.files import load_experiment
 from common.learning.data import DataFolder
 from common.learning.task import Problem
-from common.rounds.algorithm import Algorithm, LocalWork
+from common.rounds.algorithm import Algorithm
 from server.simulation.simulation import Simulation
 
 CPU = torch.device("cpu")
@@ -35,9 +37,9 @@ def _local_step(name: str, problem: Problem) -> Ratio:
     algorithm, plan = simulation.algorithm, simulation.experiment.plan(ROUNDS_BEFORE + 1)
     (cohort,) = simulation.cohorts
     download = cohort.download(simulation.state)
-    weights = algorithm.starting_point(plan, download.model.clone())
+    weights = algorithm.starting_point(plan, replace(download, model=download.model.clone()))
     with cohort.objective.round(plan.round, None) as gradient:
-        local = LocalWork(plan, gradient, algorithm.correction(cohort.memory, download))
+        local = algorithm.local_work(plan, download, cohort.memory, gradient)
 
         def step() -> None:
             nonlocal weights

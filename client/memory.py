@@ -65,7 +65,7 @@ class MemoryFile:
 
 
 def _plan_text(plan: RoundPlan) -> str:
-    return json.dumps({field.name: getattr(plan, field.name) for field in fields(plan)})
+    return json.dumps({field.name: getattr(plan, field.name) for field in fields(plan)}, default=list)
 
 
 def _pending(metadata: dict[str, str], tensors: dict[str, Tensor], like: ServerState) -> Pending | None:

@@ -85,6 +85,7 @@ class Participant:
         self.introduction = introduction
         self.name = introduction.client
         self.like = _on(like, torch.device("meta"))  # the sizes that messages must have, and no numbers
+        self._uploaded_like = algorithm.uploaded_like(self.like)
         self.on_step: StepHeard = _ignore
         self._number = number  # by which its roundings differ from those of others
         self._algorithm = algorithm
@@ -92,7 +93,7 @@ class Participant:
         self._objective = problem.objective([own])
         self._device = device
         self._memory_file = memory_file
-        saved = memory_file.load(self.like) if memory_file else None
+        saved = memory_file.load(self._uploaded_like) if memory_file else None
         self._memory = _moved(saved, device) if saved else algorithm.initial_memory(_on(like, device))
 
     @classmethod
@@ -119,8 +120,9 @@ class Participant:
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
         given = Given.of(order.state.model)
+        near = self._near(given)
         if self._is_asked_again(order):
-            upload, seconds = self._again(given), dict[str, float]()
+            upload, seconds = self._again(near), dict[str, float]()
         else:
             upload, seconds = self._finished(order, given)
         return Report(
@@ -129,7 +131,7 @@ class Participant:
             seconds=seconds,
             peak=peak_memory(self._device),
             upload=upload,
-            given=given.digest if given else 0,
+            given=near.digest if near else 0,
         )
 
     def kept(self, digest: int) -> Given | None:
@@ -137,11 +139,15 @@ class Participant:
         model = self._memory.kept.get(digest)
         return None if model is None else Given.of(decode(model, self.like.model.shape[-1]))
 
+    def _near(self, given: Given | None) -> Given | None:
+        """Return the model that an upload is given: that of its order, if it is near that."""
+        return given if self._algorithm.uploads_are_near else None
+
     def _again(self, given: Given | None) -> bytes | Spool:
         """Return the pending upload, given the model of this order, which is mostly what it was given before."""
         memory, pending = self._memory, self._memory.pending
         assert pending is not None
-        upload = _sent(pending, self.like)
+        upload = _sent(pending, self._uploaded_like)
         encoded = encode_upload(upload, scale_of(pending.plan), given.entries if given else None)
         if (checksum := checksum_of(encoded)) != pending.checksum:
             self._remember(replace(memory, pending=replace(pending, checksum=checksum)))
@@ -168,7 +174,8 @@ class Participant:
         assert pending is not None
         reference = None if pending.reference is upload.model else pending.reference
         alone = encode_upload(here, scale_of(plan))
-        upload_given = encode_upload(here, scale_of(plan), given.entries) if given else alone
+        near = self._near(given)
+        upload_given = encode_upload(here, scale_of(plan), near.entries) if near else alone
         pending = replace(pending, reference=reference, sent=alone, checksum=checksum_of(upload_given))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))
@@ -189,10 +196,11 @@ class Participant:
 
     def correction(self, order: Order) -> Tensor:
         """Return the control variate as it will be when the round of this order begins; nothing changes by that."""
-        correction = self._algorithm.correction(self._settled(order), _on(order.state, self._device))
-        if correction is None:
+        state = _on(order.state, self._device)
+        centred = self._algorithm.centred(self._algorithm.forget(self._settled(order), state), state)
+        if centred is None:
             raise PublicError(f"{type(self._algorithm).__name__} has no control variates to audit")
-        return correction.cpu()
+        return centred.cpu()
 
     def evaluate(self, state: ServerState) -> Evaluation:
         """Return f_i at a model, and what the client's own held-out data says of it."""
@@ -224,7 +232,7 @@ class Participant:
         if pending is None or not self._algorithm.has_control:
             return memory
         if pending.reference is None:
-            reference = _sent(pending, self.like).model.to(self._device)
+            reference = _sent(pending, self._uploaded_like).model.to(self._device)
         else:
             reference = pending.reference.clone()
         return replace(memory, pending=replace(pending, reference=reference))
@@ -233,6 +241,8 @@ class Participant:
         """Say whether the pending upload is of an order's round, and made with the control that is counted on."""
         memory, pending = self._memory, self._memory.pending
         if pending is None or pending.plan.round != order.plan.round:
+            return False
+        if not self._algorithm.answers(pending.plan, order.plan):
             return False
         return memory.history == order.history or not self._algorithm.has_control
 

@@ -45,9 +45,9 @@ class Scaffold(FedAvg, dense=True):
         assert state.control is not None
         return memory.control - state.control
 
-    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+    def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Start from a copy of w, which the control needs at the end."""
-        return model.clone()
+        return state.model.clone()
 
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
@@ -59,6 +59,10 @@ class Scaffold(FedAvg, dense=True):
         change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
         change = rounded(plan, change)
         return Upload(model=sent, control_change=change), memory.control + change
+
+    def uploaded_like(self, state: ServerState) -> ServerState:
+        """Return the sizes of all: the change of the control is as long as c."""
+        return state
 
     def closed_control(self, memory: ClientMemory, pending: Pending, average: Tensor) -> Tensor:
         """Take over c_i'."""

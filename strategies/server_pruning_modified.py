@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from common.rounds.state import RoundPlan
+from common.rounds.state import RoundPlan, ServerState
 from common.vectors.sparsity import top_k
 from strategies.proxskip import ProxSkip
 
@@ -24,6 +24,6 @@ from strategies.proxskip import ProxSkip
 class ServerPruningModified(ProxSkip):
     """ProxSkip whose clients start their local steps from the pruned model."""
 
-    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+    def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Start from the pruned model; the control is settled by now."""
-        return top_k(model, plan.density)
+        return top_k(state.model, plan.density)

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,7 +15,10 @@ from torch import Tensor
 
 from common.experiment import plugins
 from common.experiment.experiment import Codec, Experiment
-from common.rounds.algorithm import Algorithm, client_round
+from common.randomness import stream
+from common.rounds.algorithm import Algorithm, client_round, server_round
+from common.rounds.history import History
+from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.objective import Gradient, Objective
 from common.rounds.schedule import Schedule, ScheduleKind, local_steps
@@ -26,25 +30,36 @@ from tests.harness.quadratics import ClientByClient, QuadraticProblem, Quadratic
 
 NAMES = plugins.available(Algorithm.plugin_package)
 ROUNDS, CLIENTS, SIZE, DENSITY, STEP, PERIOD = 40, 5, 12, 0.25, 0.1, 4.0
-OPTIONS: dict[str, dict[str, float]] = {"hybrid": {"local_density": 0.5}, "randprox_l1": {"l1_strength": 0.2}}
+OPTIONS: dict[str, dict[str, float]] = {
+    "hybrid": {"local_density": 0.5},
+    "locodl": {"control_step": 0.3, "upload_density": DENSITY},
+    "randprox_l1": {"l1_strength": 0.2},
+    "sparse_proxskip_arena": {"arena": 2.5, "exploration": 1.0, "dense_rounds": 3},
+}
 DENSE = {"fedavg", "scaffold", "proxskip"}
 WITH_CONTROL = [name for name in NAMES if plugins.find("strategies", name, Algorithm).has_control]
-LOSE_THE_ZERO_SUM = {"server_pruning", "sparse_proxskip_modified"}
-FOURTEEN = {
+LOSE_THE_ZERO_SUM = {"fedcomloc_global", "server_pruning", "sparse_proxskip_modified"}
+TABLE = {
     "fedavg",
+    "fedcomloc_com",
+    "fedcomloc_global",
+    "fedcomloc_local",
     "fedht",
     "fediht",
     "fedsparsify",
     "final_topk",
     "hybrid",
+    "locodl",
     "proxskip",
     "randprox_l1",
     "scaffold",
     "server_pruning",
     "server_pruning_modified",
     "sparse_proxskip",
+    "sparse_proxskip_arena",
     "sparse_proxskip_local",
     "sparse_proxskip_modified",
+    "tamuna",
 }
 
 
@@ -78,7 +93,8 @@ def models_of(experiment: Experiment, problem: QuadraticProblem) -> list[Tensor]
 
 def controls_of(simulation: Simulation) -> list[np.ndarray]:
     (cohort,) = simulation.cohorts
-    correction = simulation.algorithm.correction(cohort.memory, cohort.download(simulation.state))
+    download = cohort.download(simulation.state)
+    correction = simulation.algorithm.correction(simulation.algorithm.forget(cohort.memory, download), download)
     return [] if correction is None else [row.double().numpy() for row in correction]
 
 
@@ -95,6 +111,12 @@ def textbook_history(experiment: Experiment, name: str, problem: QuadraticProble
         period=PERIOD,
         locally_kept=kept_count(0.5, SIZE),
         shrinkage=0.2,
+        control_step=0.3,
+        senders=2,
+        arena=8,  # 2.5 times K = 3
+        explored=3,
+        dense_rounds=3,
+        draw=partial(stream, experiment.seed),
     )
     thetas = textbook.thetas_of_period(PERIOD, ROUNDS)
     if experiment.schedule.kind == "coin":
@@ -107,8 +129,8 @@ def textbook_history(experiment: Experiment, name: str, problem: QuadraticProble
 
 
 def test_the_table_of_algorithms_is_complete() -> None:
-    assert set(NAMES) >= FOURTEEN
-    assert all(hasattr(textbook, name) for name in FOURTEEN)
+    assert set(NAMES) >= TABLE
+    assert all(hasattr(textbook, name) for name in TABLE)
 
 
 @pytest.mark.parametrize("kind", ["coin", "period"])
@@ -141,8 +163,9 @@ def test_a_round_changes_nothing_that_it_was_given_but_the_model_that_becomes_it
         memory = replace(memory, control=torch.linspace(1, 2, SIZE))
     state_before, memory_before = copy.deepcopy((state, memory))
     objective = problem.objective([0])
-    first, remembered = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
-    second, again = client_round(algorithm, experiment.plan(2), given_away(state), memory, objective)
+    plan = replace(experiment.plan(2), seats=(0,))
+    first, remembered = client_round(algorithm, plan, given_away(state), memory, objective)
+    second, again = client_round(algorithm, plan, given_away(state), memory, objective)
     assert numbers_in(first) == numbers_in(second)
     assert remembered.pending is not None
     assert remembered.pending.plan.round == 2
@@ -185,10 +208,9 @@ def test_where_a_network_reads_its_weights_makes_no_difference(name: str) -> Non
     experiment = make_experiment(name)
     algorithm, objective = experiment.algorithm, random_problem(CLIENTS, SIZE, seed=9).objective([0])
     state = algorithm.initial_state(ServerState(model=torch.linspace(-1, 1, SIZE)))
-    memory = algorithm.initial_memory(state)
+    memory, plan = algorithm.initial_memory(state), replace(experiment.plan(2), seats=(0,))
     rounds = [
-        client_round(algorithm, experiment.plan(2), given_away(state), memory, one)
-        for one in (objective, WithPoint(objective))
+        client_round(algorithm, plan, given_away(state), memory, one) for one in (objective, WithPoint(objective))
     ]
     (expected, _), (found, _) = rounds
     assert numbers_in(expected) == numbers_in(found)
@@ -298,6 +320,22 @@ def test_hybrid_at_its_loose_end_is_sparse_proxskip() -> None:
     assert not torch.equal(straight_through[-1], tight[-1])
 
 
+@pytest.mark.parametrize("kind", ["coin", "period"])
+def test_fedcomloc_global_is_server_pruning(kind: ScheduleKind) -> None:
+    problem = random_problem(CLIENTS, SIZE, seed=11)
+    one, other = (models_of(make_experiment(name, kind), problem) for name in ("fedcomloc_global", "server_pruning"))
+    assert all(model.equal(twin) for model, twin in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("name", ["proxskip", "scaffold", "locodl", "tamuna"])
+def test_dense_methods_with_controls_find_the_optimum_though_clients_differ(name: str) -> None:
+    problem = random_problem(CLIENTS, SIZE, seed=13, dtype=torch.float64)
+    options = {} if name in DENSE else {"density": 1.0}
+    simulation = simulation_of(replace(make_experiment(name, None, **options), rounds=1500), problem)
+    distances = [-problem.evaluate(simulation.state)["test_closeness"] for _ in simulation.rounds()]
+    assert distances[-1] < 1e-6 * distances[0]
+
+
 @pytest.mark.parametrize("name", WITH_CONTROL)
 def test_sum_of_controls_over_a_thousand_rounds(name: str) -> None:
     experiment = replace(make_experiment(name), rounds=1000)
@@ -322,16 +360,19 @@ def test_the_sum_survives_a_client_that_misses_a_round(name: str) -> None:
         counted = [client for client in range(CLIENTS) if not (client == 1 and number in (3, 4))]
         average = RunningMean()
         for client in counted:
-            objective = problem.objective([client])
-            upload, memories[client] = client_round(algorithm, plan, given_away(state), memories[client], objective)
+            own, objective = replace(plan, seats=(client,)), problem.objective([client])
+            upload, memories[client] = client_round(algorithm, own, given_away(state), memories[client], objective)
             average.add(upload)
-        state = algorithm.aggregate(plan, state, average.mean(), participation=len(counted) / CLIENTS)
+        before = Checkpoint(round=number - 1, state=state)
+        of_counted = replace(plan, seats=tuple(counted))
+        state, _ = server_round(algorithm, of_counted, before, average, participation=len(counted) / CLIENTS)
         for client in counted:
-            memories[client] = algorithm.settle(memories[client], state.model)
-    found = [algorithm.correction(memory, state) for memory in memories]
-    corrections = torch.stack([correction for correction in found if correction is not None])
-    assert len(corrections) == CLIENTS
-    assert corrections.sum(0).norm() < 1e-5 * corrections.norm(dim=-1).sum()
+            settled = algorithm.settle(memories[client], state.model)
+            memories[client] = replace(settled, history=History(counted=number))
+    found = [algorithm.centred(algorithm.forget(memory, state), state) for memory in memories]
+    centred = torch.stack([one for one in found if one is not None])
+    assert len(centred) == CLIENTS
+    assert centred.sum(0).norm() < 1e-5 * centred.norm(dim=-1).sum()
 
 
 @pytest.mark.parametrize("precision", ["bfloat16", "grid"])

@@ -114,6 +114,17 @@ def test_asked_again_with_another_model_it_sends_the_same_values_given_that(prec
     client.train(order(experiment, 2, torch.zeros(650), counted(report)))  # or it would say that it has forgotten
 
 
+def test_uploads_that_are_not_near_the_model_are_not_given_it_but_the_model_is_kept(tmp_path: Path) -> None:
+    experiment = load_experiment("digits", [*SETTINGS, "algorithm.name=locodl"])
+    client = Participant.join(experiment, station(1, tmp_path), "run")
+    told = Order(plan=replace(experiment.plan(1), seats=(1,)), history=NEW, state=client.first_state())
+    told.state.model.fill_(1.0)
+    reports = [client.train(copy.deepcopy(told)) for _ in range(2)]
+    assert [report.given for report in reports] == [0, 0]
+    assert reports[0].upload == reports[1].upload
+    assert client.kept(digest_of(entries_of(torch.ones(650)))) is not None
+
+
 def test_the_last_two_models_are_kept_also_by_a_client_started_anew(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client, history = Participant.join(experiment, station(1, tmp_path), "run"), NEW

@@ -17,14 +17,17 @@ from flwr.serverapp.strategy import Strategy
 from hypothesis import given, settings
 from hypothesis import strategies as given_by
 
+from common.experiment.experiment import Codec
 from common.messages.messages import Run
 from common.rounds.ledger import Checkpoint, Ledger
 from common.rounds.records import RoundRecord
+from common.rounds.state import Precision
 from common.say import Event
 from tests.harness.loopback import Fate, LoopbackClient
 from tests.harness.trial import CLIENTS, VICTIM, Trial, experiment_of
 
-ZERO_SUM = ["sparse_proxskip", "sparse_proxskip_local", "scaffold", "hybrid"]
+DEALT_OR_SHARED = ["locodl", "tamuna", "sparse_proxskip_arena"]  # what clients send, or keep, depends on all of them
+ZERO_SUM = ["sparse_proxskip", "sparse_proxskip_local", "scaffold", "hybrid", "fedcomloc_com", *DEALT_OR_SHARED]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -112,7 +115,10 @@ def test_a_client_that_was_away_for_too_long_is_given_up(tmp_path: Path) -> None
     assert max(trial.audits) < 1e-5
 
 
-def test_a_client_that_is_back_in_time_settles_its_old_upload(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sparse_proxskip", *DEALT_OR_SHARED])
+def test_a_client_that_is_back_in_time_settles_its_old_upload(name: str, tmp_path: Path) -> None:
+    """In an arena it also forgets what the others have forgotten while it was away."""
+
     def leave(trial: Trial) -> None:
         del trial.grid.clients[VICTIM]
 
@@ -121,7 +127,7 @@ def test_a_client_that_is_back_in_time_settles_its_old_upload(tmp_path: Path) ->
         trial.grid.clients[VICTIM] = trial.clients[VICTIM]
 
     after = {3: leave, 8: come_back}
-    trial = Trial(experiment_of(), tmp_path, after=after, minimum_clients=3, evict_after_rounds=6).go()
+    trial = Trial(experiment_of(name), tmp_path, after=after, minimum_clients=3, evict_after_rounds=6).go()
     assert trial.counted == [4, 4, 4, 3, 3, 3, 3, 3, 4, 4, 4, 4]
     assert trial.records[-1].control_sum_norm is not None
     assert max(trial.audits) < 1e-5
@@ -193,16 +199,48 @@ def weather(seed: int, name: str, minimum: int, folder: Path) -> None:
     assert max(audits, default=0.0) < 1e-5
 
 
-def test_a_round_that_waits_for_everybody_gives_the_undisturbed_model(tmp_path: Path) -> None:
-    calm = Trial(experiment_of(), None).go()
+@pytest.mark.parametrize("precision", ["float32", "grid"])
+@pytest.mark.parametrize("name", ["sparse_proxskip", *DEALT_OR_SHARED])
+def test_a_round_that_waits_for_everybody_gives_the_undisturbed_model(
+    name: str, precision: Precision, tmp_path: Path
+) -> None:
+    experiment = replace(experiment_of(name), codec=Codec(precision=precision))
+    calm = Trial(experiment, None).go()
     fates = iter([Fate.KILLED, Fate.KILLED_AFTER, Fate.LOST, Fate.ANSWER_LOST] * 6)
 
     def fate(message: Message) -> Fate:
         trains = message.metadata.message_type == MessageType.TRAIN
         return next(fates, Fate.ANSWERED) if trains else Fate.ANSWERED
 
-    troubled = Trial(experiment_of(rounds=12), tmp_path, fate=fate).go()
+    troubled = Trial(experiment, tmp_path, fate=fate).go()
     assert troubled.strategy.state.model.equal(calm.strategy.state.model)
+
+
+@pytest.mark.parametrize("precision", ["float32", "grid"])
+def test_who_finished_a_round_for_others_than_are_left_does_it_again(precision: Precision, tmp_path: Path) -> None:
+    """In round 4 one client leaves and the answers of two are lost: the masks are dealt out anew to the three."""
+    trial: Trial
+
+    def fate(message: Message) -> Fate:
+        node, first = message.metadata.dst_node_id, VICTIM in trial.grid.clients
+        if message.metadata.message_type != MessageType.TRAIN or message.metadata.group_id != "4" or not first:
+            return Fate.ANSWERED
+        return Fate.ANSWERED if node == 1 else Fate.ANSWER_LOST
+
+    def hear(text: str) -> None:
+        if "round 4: only 1 of at least 3 clients answered" in text:
+            del trial.grid.clients[VICTIM]
+
+    def come_back(_: Trial) -> None:
+        trial.grid.clients[VICTIM] = trial.clients[VICTIM]
+
+    experiment = replace(experiment_of("tamuna"), codec=Codec(precision=precision))
+    trial = Trial(experiment, tmp_path, fate, {6: come_back}, minimum_clients=3)
+    trial._heard = hear
+    trial.go()
+    assert trial.counted == [4, 4, 4, 3, 3, 3, 4, 4, 4, 4, 4, 4]
+    assert len(trial.audits) >= 9
+    assert max(trial.audits) < 1e-5
 
 
 def test_under_flowers_own_start_the_hooks_give_the_same_model_and_records(tmp_path: Path) -> None:

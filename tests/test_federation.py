@@ -82,6 +82,23 @@ def test_rounded_uploads_are_half_the_bytes_and_the_same_as_simulated(
     assert rounded_bytes < 0.6 * exact_bytes
 
 
+@pytest.mark.parametrize("precision", ["bfloat16", "grid"])
+@pytest.mark.parametrize("name", ["fedcomloc_com", "locodl", "tamuna", "sparse_proxskip_arena"])
+def test_what_is_dealt_or_drawn_is_the_same_deployed_and_simulated(
+    name: str, precision: str, hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masks go by the seat, roundings by the client, and uploads are given the round's model, on both sides."""
+    settings = [f"algorithm.name={name}", f"clients={CLIENTS}", "rounds=6", "schedule.period=4"]
+    experiment = load_experiment("digits", [*settings, f"codec.precision={precision}"])
+    run = deploy(hub, experiment, Terms(audit_every_rounds=6))
+    simulation = client_by_client(experiment, monkeypatch)
+    assert_same_counts(run.records, list(simulation.rounds()))
+    assert run.model.equal(simulation.state.model)
+    audited = run.records[-1].control_sum_norm
+    assert audited is not None
+    assert audited < 1e-5
+
+
 def assert_same_counts(deployed: Sequence[RoundRecord], simulated: Sequence[RoundRecord]) -> None:
     for real, expected in zip(deployed, simulated, strict=True):
         assert real.payload_bytes_up == expected.payload_bytes_up

@@ -21,7 +21,20 @@ def simulation(algorithm: str, participation: float) -> Simulation:
     return Simulation(experiment, experiment.load(DataFolder.choose(None), CPU), CPU, participation)
 
 
-@pytest.mark.parametrize("algorithm", ["sparse_proxskip", "proxskip", "hybrid", "scaffold", "server_pruning_modified"])
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "fedcomloc_com",
+        "hybrid",
+        "locodl",
+        "proxskip",
+        "scaffold",
+        "server_pruning_modified",
+        "sparse_proxskip",
+        "sparse_proxskip_arena",
+        "tamuna",
+    ],
+)
 def test_the_sum_stays_zero_while_half_of_the_clients_are_away(algorithm: str) -> None:
     half = simulation(algorithm, 0.5)
     records, present = [], set[tuple[int, ...]]()

@@ -17,8 +17,10 @@ from common.errors import UserError
 from server.research.code_version import code_digest
 from server.research.outcome import Outcome
 from server.research.reproduce import keep, reproduce_studies, studies
+from server.research.spaces import OPTIONS, Span
 from server.research.statistics import mean_and_error
 from server.research.studies import names_of
+from server.research.studies.shared.rivals import RIVALS, rivals_in_part, rivals_on
 from server.research.study import (
     Cell,
     Effort,
@@ -33,6 +35,7 @@ from server.research.study import (
     method,
 )
 from server.research.study_kinds import NEVER, CostStudy, CourseStudy, EndStudy, Quantity
+from server.research.tuning import Search, best_of, search, write_tuned
 from tests.harness.processes import proxskip_server, wait_until
 from tests.harness.small_data import write_femnist
 
@@ -77,6 +80,41 @@ def test_methods_that_would_repeat_themselves_run_once() -> None:
     experiment = study.experiments["90 %"]
     assert len(study.runs_of(by_label["sparse_proxskip"], experiment, study.full)) == 1
     assert len(study.runs_of(by_label["final_topk"], experiment, study.full)) == study.full.seeds  # flips coins
+
+
+@pytest.mark.slow
+def test_rivals_whose_settings_were_searched_are_rows_of_a_study(tmp_path: Path) -> None:
+    write_femnist(tmp_path)
+    assert not rivals_on("femnist")
+    what = Search(
+        experiment="femnist",
+        settings=SMALL,
+        algorithms=RIVALS,
+        learning_rates=Span(0.05, 0.5),
+        periods=Span(2, 4),
+        options=OPTIONS,
+        groups=1,
+        local_steps=4,
+        seed=0,
+    )
+    trials = list(search(what, tmp_path, tmp_path / "tuning"))
+    tuned = str(write_tuned(what, {name: best_of(trials, name) for name in RIVALS}, [], tmp_path / "tuning"))
+    study = CourseStudy(
+        title="rivals",
+        experiment=tuned,
+        methods=(*rivals_on(tuned), *rivals_in_part(tuned, [("a third", 0.34)])),
+        full=Effort(local_steps=12, seeds=1, evaluations=4),
+        quick=Effort(local_steps=12, seeds=1, evaluations=4),
+        depends_on_seed=True,
+        quantities=[Quantity("control_relative", "sum", 9)],
+        panels=[Panel("train_loss", "loss", "round", logarithmic=True)],
+    )
+    said: list[str] = []
+    reproduce_studies({"rivals": study}, quick=True, data=tmp_path, folder=tmp_path / "out", say=said.append)
+    cells = json.loads((tmp_path / "out" / "rivals" / "table.json").read_text())["cells"]
+    sums = {cell["method"]: cell["mean"] for cell in cells}
+    assert sums.keys() == {*RIVALS, *(f"{name}, a third" for name in RIVALS)}
+    assert max(sums.values()) < 1e-5
 
 
 def small_studies() -> dict[str, Study]:

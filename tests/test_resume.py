@@ -68,9 +68,17 @@ def go_on(hub: Hub, experiment: Experiment, folder: RunFolder, crash_after: int 
     Federation(experiment, load(experiment), Terms(), recorder, Course("test_accuracy"), entry).run_on(hub)
 
 
-@pytest.mark.parametrize("name", ["sparse_proxskip", "scaffold", "fediht"])
-def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(name: str, hub: Hub, tmp_path: Path) -> None:
-    experiment = experiment_of(name)
+@pytest.mark.parametrize(
+    ("name", "precision"),
+    [
+        *((name, "float32") for name in ("sparse_proxskip", "scaffold", "fediht", "fedcomloc_com", "locodl")),
+        *((name, precision) for name in ("tamuna", "sparse_proxskip_arena") for precision in ("float32", "grid")),
+    ],
+)
+def test_a_run_goes_on_after_crashes_and_ends_with_the_same_bits(
+    name: str, precision: Precision, hub: Hub, tmp_path: Path
+) -> None:
+    experiment = replace(experiment_of(name), codec=Codec(precision=precision))
     undisturbed = deploy(hub, experiment)
     expected = undisturbed.records
     folder = RunFolder.create(tmp_path / "run", experiment, "digits")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pytest
 from common.errors import UserError
 from common.experiment.config import to_mapping
 from common.experiment.files import load_experiment
-from server.research.tuning import RATES_A_PERIOD, TRIALS, Search, Span, Trial, best_of, search, write_tuned
+from server.research.spaces import OPTIONS, Span, options_with
+from server.research.tuning import RATES_A_PERIOD, TRIALS, Search, Trial, best_of, search, write_tuned
 from tests.harness.processes import proxskip_server
 from tests.harness.small_data import write_cifar10, write_femnist
 
@@ -25,7 +27,7 @@ def search_of(**changes: object) -> Search:
         "algorithms": ("sparse_proxskip", "randprox_l1"),
         "learning_rates": Span(0.01, 1.0),
         "periods": Span(2, 8),
-        "l1_strengths": Span(1e-4, 1e-2),
+        "options": OPTIONS,
         "groups": 2,
         "local_steps": 12,
         "seed": 3,
@@ -35,7 +37,7 @@ def search_of(**changes: object) -> Search:
 
 def trial_of(*scores: float, diverged: bool = False) -> Trial:
     curve = [(1000.0 * (place + 1), score) for place, score in enumerate(scores)]
-    return Trial(algorithm="a", group=0, learning_rate=0.1, period=4, l1_strength=None, curve=curve, diverged=diverged)
+    return Trial(algorithm="a", group=0, learning_rate=0.1, period=4, options={}, curve=curve, diverged=diverged)
 
 
 def test_all_methods_are_tried_at_the_same_points_and_these_cover_the_ranges() -> None:
@@ -48,6 +50,33 @@ def test_all_methods_are_tried_at_the_same_points_and_these_cover_the_ranges() -
         (one, other) = (what.settings_of(name, group) for name in ("fediht", "fedavg"))
         assert set(one) ^ set(other) == {"algorithm.name=fediht", "algorithm.name=fedavg"}
     assert what.rates(0) != what.rates(1)
+
+
+def test_options_of_a_method_cover_their_ranges_in_orders_of_their_own() -> None:
+    what = search_of(groups=8)
+    found = [what.options_of("locodl", group) for group in range(8)]
+    assert [*found[0]] == ["upload_density", "control_step"]
+    orders = [sorted(range(8), key=lambda group: found[group][name]) for name in found[0]]
+    assert orders[0] != orders[1] != [*range(8)] != orders[0]
+    for name in found[0]:
+        low, high = OPTIONS[name].low, OPTIONS[name].high
+        shares = sorted(math.log(one[name] / low, high / low) for one in found)
+        assert [int(8 * share) for share in shares] == [*range(8)]
+    senders = [what.options_of("tamuna", group)["senders_per_place"] for group in range(8)]
+    assert all(isinstance(one, int) and 2 <= one <= 64 for one in senders)
+    assert not what.options_of("fediht", 0)
+
+
+def test_a_range_of_an_option_can_be_given() -> None:
+    names = ["randprox_l1", "hybrid", "sparse_proxskip_arena"]
+    assert options_with(["l1_strength=1:100", "local_density=0.2:0.5"], names) == {
+        **OPTIONS,
+        "l1_strength": Span(1, 100),
+        "local_density": Span(0.2, 0.5),
+    }
+    for wrong in ("l1_strength", "=1:2", "arena=2", "control_step=1:2"):
+        with pytest.raises(UserError, match=r"--option .*: expected "):
+            options_with([wrong], names)
 
 
 def test_a_trial_has_as_many_local_steps_whatever_its_period_is() -> None:
@@ -91,7 +120,7 @@ def test_a_search_finds_settings_and_goes_on_where_it_was(tmp_path: Path) -> Non
     tuned = load_experiment(str(path), ["algorithm.name=randprox_l1"])
     assert tuned.algorithm.learning_rate == best.learning_rate
     assert (tuned.schedule.kind, tuned.schedule.period) == ("coin", best.period)
-    assert to_mapping(tuned)["algorithm"]["l1_strength"] == best.l1_strength
+    assert to_mapping(tuned)["algorithm"]["l1_strength"] == best.options["l1_strength"]
     with pytest.raises(UserError, match="holds another search"):
         list(search(search_of(seed=4), tmp_path / "data", folder))
 

@@ -32,7 +32,17 @@ def federation(folder: Path) -> Iterator[tuple[Hub, list[subprocess.Popen[bytes]
 
 
 @pytest.mark.parametrize(
-    ("name", "precision"), [("sparse_proxskip", "float32"), ("final_topk", "float32"), ("sparse_proxskip", "grid")]
+    ("name", "precision"),
+    [
+        ("sparse_proxskip", "float32"),
+        ("final_topk", "float32"),
+        ("sparse_proxskip", "grid"),
+        *(
+            pytest.param(name, precision, marks=pytest.mark.slow)
+            for name in ("locodl", "tamuna", "sparse_proxskip_arena")
+            for precision in ("float32", "grid")
+        ),
+    ],
 )
 def test_five_thousand_short_rounds_leave_the_sum_at_zero(name: str, precision: str) -> None:
     """Each mean is rounded, and p / gamma = 31 times what was rounded off goes into every control."""
@@ -81,7 +91,8 @@ def test_three_thousand_rounds_on_blogfeedback_leave_the_sum_near_zero(real_data
 
 def test_an_audit_sees_whether_the_sum_is_zero(tmp_path: Path) -> None:
     with federation(tmp_path) as (hub, _):
-        for name, holds in (("sparse_proxskip", True), ("scaffold", True), ("sparse_proxskip_modified", False)):
+        holding = dict.fromkeys(("sparse_proxskip", "scaffold", "locodl", "tamuna", "sparse_proxskip_arena"), True)
+        for name, holds in {**holding, "sparse_proxskip_modified": False}.items():
             settings = [f"clients={CLIENTS}", "rounds=12", f"algorithm.name={name}", "schedule.period=4"]
             experiment = load_experiment("digits", settings)
             run = deploy(hub, experiment, Terms(audit_every_rounds=4))

@@ -18,7 +18,7 @@ from common.ranges import Range
 from common.rounds.algorithm import Algorithm
 from common.rounds.rounding import grid_step
 from common.rounds.schedule import Schedule, local_steps
-from common.rounds.state import Precision, RoundPlan
+from common.rounds.state import MOST_CLIENTS, Precision, RoundPlan
 
 Count = Annotated[int, Range(at_least=1, at_most=10**9)]
 EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
@@ -40,7 +40,7 @@ class Experiment:
     name: str
     seed: Annotated[int, Range(at_least=0, below=2**64)] = 0
     rounds: Count
-    clients: Annotated[int, Range(at_least=1, at_most=10**6)]
+    clients: Annotated[int, Range(at_least=1, at_most=MOST_CLIENTS)]
     evaluate_every_rounds: Count = 1
     task: Task
     algorithm: Algorithm
@@ -54,7 +54,7 @@ class Experiment:
             )
 
     def plan(self, round_number: int, model: Tensor | None = None) -> RoundPlan:
-        """Return the plan of a round (counted from 1) that starts from a model.
+        """Return the plan of a round (counted from 1) that starts from a model, with all clients.
 
         A grid's step is taken from the model; where that has none yet, or is not known, values go as bfloat16.
         """
@@ -71,6 +71,9 @@ class Experiment:
             density=density,
             precision=precision,
             step=step or 0.0,
+            seed=self.seed,
+            cohort=self.clients,
+            seats=range(self.clients),
         )
 
     def load(self, data: DataFolder, device: torch.device) -> Problem:

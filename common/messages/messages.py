@@ -25,7 +25,7 @@ from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.rounding import LARGEST_EXPONENT, SMALLEST_EXPONENT
 from common.rounds.schedule import MOST_LOCAL_STEPS
-from common.rounds.state import Precision, ReceivedUpload, RoundPlan, ServerState, Upload
+from common.rounds.state import MOST_CLIENTS, Precision, ReceivedUpload, RoundPlan, ServerState, Upload
 from common.say import LONGEST_NAME
 from common.storage.spool import Spool
 
@@ -41,6 +41,7 @@ PLAN_RANGES = {
     "learning_rate": Range(above=SMALLEST, below=LARGEST),
     "density": Range(above=0, at_most=1),
     "step_exponent": Range(at_least=SMALLEST_EXPONENT, at_most=LARGEST_EXPONENT),
+    "cohort": Range(at_least=1, at_most=MOST_CLIENTS),
 }
 LARGEST_MEAN = 1e100
 MOST_EXAMPLES = 2**53  # what a float counts exactly
@@ -178,6 +179,9 @@ def pack_order(
             density=plan.density,
             precision=plan.precision.upper(),
             step_exponent=math.frexp(plan.step)[1] - 1 if plan.step else 0,
+            seed=plan.seed,
+            cohort=plan.cohort,
+            seat=plan.seats[0],
         ),
         history=_packed_history(history),
         given=given.digest if given else 0,
@@ -198,6 +202,8 @@ def unpack_order(content: RecordDict, like: ServerState, kept: Kept = lambda _: 
     for name, allowed in PLAN_RANGES.items():
         if (number := getattr(plan, name)) not in allowed:
             raise MessageError(f"a plan with {name} = {number:g}, which must be {allowed}")
+    if plan.seat >= plan.cohort:
+        raise MessageError(f"a plan with seat {plan.seat} of {plan.cohort}")
     precision = cast(Precision, proto.Plan.Precision.Name(plan.precision).lower())
     given = kept(order.given) if order.given else None
     if order.given and given is None:
@@ -212,6 +218,9 @@ def unpack_order(content: RecordDict, like: ServerState, kept: Kept = lambda _: 
             density=plan.density,
             precision=precision,
             step=2.0**plan.step_exponent if precision == "grid" else 0.0,
+            seed=plan.seed,
+            cohort=plan.cohort,
+            seats=(plan.seat,),
         ),
         history=_history(order.history),
         state=state,

@@ -236,7 +236,7 @@ class History(_message.Message):
     def __init__(self, counted: _Optional[int] = ..., recentred: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
-    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision", "step_exponent")
+    __slots__ = ("round", "local_steps", "probability", "learning_rate", "density", "precision", "step_exponent", "seed", "cohort", "seat")
     class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         FLOAT32: _ClassVar[Plan.Precision]
@@ -252,6 +252,9 @@ class Plan(_message.Message):
     DENSITY_FIELD_NUMBER: _ClassVar[int]
     PRECISION_FIELD_NUMBER: _ClassVar[int]
     STEP_EXPONENT_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    COHORT_FIELD_NUMBER: _ClassVar[int]
+    SEAT_FIELD_NUMBER: _ClassVar[int]
     round: int
     local_steps: int
     probability: float
@@ -259,7 +262,10 @@ class Plan(_message.Message):
     density: float
     precision: Plan.Precision
     step_exponent: int
-    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ..., step_exponent: _Optional[int] = ...) -> None: ...
+    seed: int
+    cohort: int
+    seat: int
+    def __init__(self, round: _Optional[int] = ..., local_steps: _Optional[int] = ..., probability: _Optional[float] = ..., learning_rate: _Optional[float] = ..., density: _Optional[float] = ..., precision: _Optional[_Union[Plan.Precision, str]] = ..., step_exponent: _Optional[int] = ..., seed: _Optional[int] = ..., cohort: _Optional[int] = ..., seat: _Optional[int] = ...) -> None: ...
 
 class Recentring(_message.Message):
     __slots__ = ("number", "history")

@@ -62,6 +62,8 @@ class Algorithm(ABC):
     closes_with_average: ClassVar[bool] = False  # its controls: what rounding takes from a mean then counts
     keeps_zero_sum: ClassVar[bool] = True  # of its controls, where it has any; some methods show what is without that
     uploads_are_pruned: ClassVar[bool] = False  # to the plan's density: the server refuses any that is not
+    uploads_are_alike: ClassVar[bool] = True  # those of honest clients; else nobody can be told by being unlike them
+    uploads_are_near: ClassVar[bool] = True  # the model that a round starts from: given that, they are shorter
     is_dense: ClassVar[bool]
 
     learning_rate: Annotated[float, Range(above=0)]  # gamma
@@ -98,13 +100,25 @@ class Algorithm(ABC):
         """Return the control as a counted round leaves it, which may take the place of the round's reference."""
         return memory.control
 
+    def forget(self, memory: ClientMemory, state: ServerState) -> ClientMemory:
+        """Return what a client still remembers at the start of a round; what goes, all clients forget at once."""
+        return memory
+
     def correction(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
         """Return what is taken from every local gradient against client drift."""
         return memory.control
 
-    def starting_point(self, plan: RoundPlan, model: Tensor) -> Tensor:
+    def centred(self, memory: ClientMemory, state: ServerState) -> Tensor | None:
+        """Return what sums to zero over all members: mostly the correction itself."""
+        return self.correction(memory, state)
+
+    def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Return where the local steps begin, and what they may write over; the model is given away for that."""
-        return model
+        return state.model
+
+    def local_work(self, plan: RoundPlan, state: ServerState, memory: ClientMemory, gradient: Gradient) -> LocalWork:
+        """Return what the local steps of a round are made of."""
+        return LocalWork(plan, gradient, self.correction(memory, state))
 
     @abstractmethod
     def local_step(self, plan: RoundPlan, weights: Tensor, local: LocalWork) -> Tensor:
@@ -121,6 +135,14 @@ class Algorithm(ABC):
         sent = rounded(plan, self.prune(plan, weights))
         return Upload(model=sent), sent
 
+    def uploaded_like(self, state: ServerState) -> ServerState:
+        """Return a state with the sizes of what is uploaded; what the server shows all clients does not come back."""
+        return replace(state, control=None)
+
+    def answers(self, made_by: RoundPlan, asked: RoundPlan) -> bool:
+        """Say whether an upload made by one plan answers another of the same round: who is asked may have changed."""
+        return True
+
     # The server's half.
 
     def initial_state(self, state: ServerState) -> ServerState:
@@ -134,6 +156,10 @@ class Algorithm(ABC):
     @abstractmethod
     def aggregate(self, plan: RoundPlan, state: ServerState, mean: Upload, participation: float) -> ServerState:
         """Return the next state from the uniform mean of the uploads of this fraction of all members."""
+
+    def senders(self, plan: RoundPlan, size: int) -> Tensor | None:
+        """Return how many of the counted uploads have a say in each place; None: all of them, everywhere."""
+        return None
 
     def most_uploaded(self, plan: RoundPlan, size: int) -> int:
         """Return how many nonzero values the model of an upload may have."""
@@ -158,9 +184,10 @@ def client_round(
     The state's model is used up: it becomes the local one. `on_step` hears after each local step how many are done; on
     a GPU, how many it was told to do.
     """
+    memory = algorithm.forget(memory, state)
     with objective.round(plan.round, state.buffers) as gradient:
-        local = LocalWork(plan, gradient, algorithm.correction(memory, state))
-        weights = algorithm.starting_point(plan, state.model)
+        local = algorithm.local_work(plan, state, memory, gradient)
+        weights = algorithm.starting_point(plan, state)
         for done in range(1, plan.local_steps + 1):
             weights = algorithm.local_step(plan, weights, local)
             on_step(done)
@@ -176,5 +203,8 @@ def server_round(
     """Return the next state from a round's uploads, and what rounding took from their mean, for the next one."""
     # First of all: where there is no room for it, nothing is used up, and it can be tried again.
     rest = Remainder(before.state.model.shape[-1]) if algorithm.closes_with_average else None
-    state = algorithm.aggregate(plan, before.state, uploads.mean(before.rounded_off, rest), participation)
-    return replace(state, unit=plan.step / uploads.clients), rest
+    senders = algorithm.senders(plan, before.state.model.shape[-1])
+    mean = uploads.mean(before.rounded_off, rest, senders)
+    state = algorithm.aggregate(plan, before.state, mean, participation)
+    most_senders = uploads.clients if senders is None else int(senders.max())
+    return replace(state, unit=plan.step / most_senders), rest

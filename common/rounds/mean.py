@@ -85,14 +85,17 @@ class RunningMean:
         self.model_values += values["model"]
         return values["model"] + values.get("control_change", 0)
 
-    def mean(self, carried: Remainder | None = None, rest: Remainder | None = None) -> Upload:
-        """Return the mean of what was added; the sums are used up by it.
+    def mean(
+        self, carried: Remainder | None = None, rest: Remainder | None = None, senders: Tensor | None = None
+    ) -> Upload:
+        """Return the mean of what was added; the sums are used up by it. `senders` says of how many models, by place.
 
         What rounding takes from the models' mean goes into `rest`, and what it took before, `carried`, is added first.
         Without that the control variates, which are closed with the rounded mean, would add up all roundings.
         """
         sums, self._sums = self._sums, {}  # they are large: not to be kept until somebody forgets this object
-        model = sums.pop("model").mean(self.clients, self._dtype, carried, rest)
+        count = self.clients if senders is None else senders.numpy()
+        model = sums.pop("model").mean(count, self._dtype, carried, rest)
         others = {name: torch.from_numpy(sums.pop(name).mean(self.clients, self._dtype)) for name in list(sums)}
         return Upload(model=torch.from_numpy(model), **others)
 

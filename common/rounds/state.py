@@ -17,6 +17,7 @@ from common.storage.spool import Spool
 from common.vectors.entries import Blocks, Entries
 
 Precision = Literal["float32", "bfloat16", "grid"]
+MOST_CLIENTS = 10**6
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,9 @@ class RoundPlan:
     precision: Precision  # of the uploaded values
     step: Annotated[float, Range(at_least=0, at_most=2.0**100)] = 0.0  # of the grid, a power of two; 0 without one
     client: int | tuple[int, ...] = 0  # by which its roundings differ from others'; of a batch, a number for each row
+    seed: int = 0  # of the round's random choices, beside its number
+    cohort: int = 1  # how many clients are asked
+    seats: tuple[int, ...] | range = (0,)  # which of them: this client, or each row, or whose uploads were counted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +42,7 @@ class ServerState:
     """What the server holds between two rounds, and sends down at the start of the next one."""
 
     model: Tensor  # w
-    control: Tensor | None = None  # c, of Scaffold only
+    control: Tensor | None = None  # what a method shows all clients beside its model, such as c of Scaffold
     buffers: Tensor | None = None  # BatchNorm statistics: averaged, never pruned
     unit: float = 0.0  # of which the model's values are whole multiples, nearly: a step over the number of clients
 

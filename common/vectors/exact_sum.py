@@ -86,12 +86,12 @@ class ExactSum:
 
     def mean(
         self,
-        count: int,
+        count: int | NDArray[np.integer[Any]],
         dtype: type[np.floating[Any]],
         carried: Remainder | None = None,
         rest: Remainder | None = None,
     ) -> AnyFloats:
-        """Return the sum divided by a number, in the memory of the sum, which is used up by this.
+        """Return the sum divided by a number, or by one for each place, in the memory of the sum, which is used up.
 
         With `rest`, what the division rounds off is written there, and what earlier ones did, `carried`, is added
         first. Where the sum is zero nothing is: the mean of sparse vectors stays sparse.
@@ -101,11 +101,12 @@ class ExactSum:
         for start in range(0, size, BLOCK):
             end = min(start + BLOCK, size)
             exact = total[start:end]
+            here = count if isinstance(count, int) else count[start:end]
             with_owed = exact + (0.0 if carried is None else carried.read(start, end))
             # Never beyond what was read, as the sum's values are no longer.
-            mean[start:end] = np.where(exact == 0, exact, with_owed / count)
+            mean[start:end] = np.where(exact == 0, exact, with_owed / np.maximum(here, 1))
             if rest is not None:
-                rest.write(start, with_owed - count * mean[start:end].astype(np.float64))
+                rest.write(start, with_owed - here * mean[start:end].astype(np.float64))
         del mean  # of memory that may move now
         total.resize(-(-size * np.dtype(dtype).itemsize // total.itemsize), refcheck=False)
         return total.view(dtype)[:size]

@@ -146,7 +146,14 @@ Periods = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to wh
 PeriodsTried = Annotated[
     int, typer.Option(min=1, help="numbers of local steps that each algorithm is tried with, at four step sizes each")
 ]
-L1Strengths = Annotated[str, typer.Option(metavar="LOW:HIGH", help="from where to where an l1_strength is")]
+SearchedOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        metavar="NAME=LOW:HIGH",
+        help="from where to where an option is that only some algorithms have, such as l1_strength=1:100",
+    ),
+]
 LocalSteps = Annotated[int, typer.Option(min=1, help="local steps of a trial; its rounds are these over its period")]
 ReachFirst = Annotated[
     list[float] | None,

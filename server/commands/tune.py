@@ -16,7 +16,7 @@ def tune(
     algorithms: options.Algorithms = None,
     learning_rates: options.LearningRates = "1e-3:1",
     periods: options.Periods = "4:128",
-    l1_strengths: options.L1Strengths = "1e-4:1e-1",
+    searched_options: options.SearchedOptions = None,
     periods_tried: options.PeriodsTried = 3,
     local_steps: options.LocalSteps = 4000,
     reach: options.ReachFirst = None,
@@ -35,7 +35,8 @@ def tune(
 
     from common.experiment.files import load_experiment
     from common.rounds.algorithm import Algorithm
-    from server.research.tuning import Search, Span, Trial, best_of, search, write_tuned
+    from server.research.spaces import Span, options_with
+    from server.research.tuning import Search, Trial, best_of, search, write_tuned
 
     names = tuple(algorithms or plugins.available(Algorithm.plugin_package))
     what = Search(
@@ -44,7 +45,7 @@ def tune(
         algorithms=names,
         learning_rates=Span.read("--learning-rates", learning_rates),
         periods=Span.read("--periods", periods),
-        l1_strengths=Span.read("--l1-strengths", l1_strengths),
+        options=options_with(searched_options or [], names),
         groups=periods_tried,
         local_steps=local_steps,
         seed=seed,

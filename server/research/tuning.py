@@ -1,8 +1,9 @@
 """Random search for step size and mean number of local steps, as the paper tunes, and the same for every method.
 
 All methods get the same points, drawn from one seed, and so the same budget. A range is cut into as many parts as
-numbers are drawn from it, one from each, so that few trials still cover it. A trial is judged on validation data: the
-test set is never looked at. What is done is on disk, so a search that was interrupted goes on.
+numbers are drawn from it, one from each, so that few trials still cover it. Options that only some methods have are
+drawn once for each period, in another order. A trial is judged on validation data: the test set is never looked at.
+What is done is on disk, so a search that was interrupted goes on.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from common.randomness import stream
 from common.rounds.algorithm import Algorithm
 from common.storage.disk import writing
 from server.research.batch import CPU, lasting, on_all_cores, problem_of
+from server.research.spaces import Span
 from server.runs.report import bits_to_reach
 from server.simulation.simulation import Simulation
 from server.simulation.sweep import Curve, Point, Sweep
@@ -36,29 +38,6 @@ FEWEST_BITS = "fewest-bits.yaml"
 SEARCH = "search.json"
 
 
-@dataclass(frozen=True)
-class Span:
-    """A range of positive numbers, drawn from uniformly in their logarithm."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def read(cls, option: str, text: str) -> Span:
-        """Read `LOW:HIGH`."""
-        try:
-            low, high = map(float, text.split(":"))
-        except ValueError:
-            raise UserError(f"{option} {text}: expected LOW:HIGH, such as 1e-5:1e-3") from None
-        if not 0 < low <= high < math.inf:
-            raise UserError(f"{option} {text}: expected 0 < LOW <= HIGH")
-        return cls(low, high)
-
-    def at(self, share: float) -> float:
-        """Return the number at a share of the way, between 0 and 1."""
-        return self.low * math.pow(self.high / self.low, share)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """What is searched, for which methods, and how long."""
@@ -68,7 +47,7 @@ class Search:
     algorithms: tuple[str, ...]
     learning_rates: Span
     periods: Span
-    l1_strengths: Span  # of the methods that have such an option
+    options: Mapping[str, Span]  # by name, of the methods that have them
     groups: int  # of trials that share a period
     local_steps: int  # of a trial, so that all take the same time whatever their period is
     seed: int
@@ -96,10 +75,17 @@ class Search:
             f"schedule.period={period}",
             *lasting(self.local_steps, period, EVALUATIONS),
         ]
-        if plugins.find(Algorithm.plugin_package, algorithm, Algorithm).has_option("l1_strength"):
-            strength = self.l1_strengths.at(self._share("l1", group, self.groups))
-            settings.append(f"algorithm.l1_strength={strength:.3g}")
-        return settings
+        return settings + [f"algorithm.{name}={value:g}" for name, value in self.options_of(algorithm, group).items()]
+
+    def options_of(self, algorithm: str, group: int) -> dict[str, float]:
+        """Return the options of a method that are searched, as a group of trials has them."""
+        found = {}
+        for option in fields(plugins.find(Algorithm.plugin_package, algorithm, Algorithm)):
+            if option.name in self.options:
+                order = stream(self.seed, f"tuning order of {option.name}").permutation(self.groups)
+                value = self.options[option.name].at(self._share(option.name, int(order[group]), self.groups))
+                found[option.name] = round(value) if isinstance(option.default, int) else float(f"{value:.3g}")
+        return found
 
     def _share(self, what: str, part: int, parts: int) -> float:
         return (part + float(stream(self.seed, f"tuning {what}", part).random())) / parts
@@ -113,7 +99,7 @@ class Trial:
     group: int
     learning_rate: float
     period: float
-    l1_strength: float | None
+    options: dict[str, float]  # that were searched
     curve: Curve  # validation score against uploaded bits
     diverged: bool
 
@@ -130,14 +116,14 @@ class Trial:
     @property
     def described(self) -> str:
         """Return the point in words."""
-        strength = "" if self.l1_strength is None else f", l1 strength {self.l1_strength:g}"
-        return f"learning rate {self.learning_rate:g}, period {self.period:g}{strength}"
+        options = "".join(f", {name.replace('_', ' ')} {value:g}" for name, value in self.options.items())
+        return f"learning rate {self.learning_rate:g}, period {self.period:g}{options}"
 
     @property
     def settings(self) -> dict[str, float]:
         """Return what was found, as settings of an experiment."""
-        found = {"algorithm.learning_rate": self.learning_rate, "schedule.period": self.period}
-        return found if self.l1_strength is None else found | {"algorithm.l1_strength": self.l1_strength}
+        options = {f"algorithm.{name}": value for name, value in self.options.items()}
+        return {"algorithm.learning_rate": self.learning_rate, "schedule.period": self.period, **options}
 
 
 def search(what: Search, data: Path | None, folder: Path) -> Iterator[Trial]:
@@ -233,7 +219,7 @@ def _run(job: tuple[Search, str, int], data: Path | None) -> list[Trial]:
             group=group,
             learning_rate=point.learning_rate,
             period=chosen.schedule.period,
-            l1_strength=getattr(chosen.algorithm, "l1_strength", None),
+            options=what.options_of(algorithm, group),
             curve=point.curve,
             diverged=point.diverged,
         )

@@ -22,6 +22,7 @@ from common.learning.task import Problem
 from common.randomness import stream
 from common.rounds.account import RoundAccount
 from common.rounds.algorithm import Algorithm, client_round, server_round
+from common.rounds.history import History
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import ControlSum, RunningMean
 from common.rounds.objective import Objective
@@ -111,7 +112,7 @@ class Simulation:
     @property
     def controls(self) -> list[Tensor | None]:
         """Return the clients' control variates, which it takes to go on beside the checkpoint."""
-        return [cohort.memory.control for cohort in self.cohorts]
+        return [self._memory_of(cohort).control for cohort in self.cohorts]
 
     @property
     def before(self) -> Tensor | None:
@@ -127,7 +128,7 @@ class Simulation:
         self.checkpoint = checkpoint
         for cohort, control in zip(self.cohorts, controls, strict=True):
             moved = None if control is None else control.to(cohort.device)
-            cohort.memory = ClientMemory(control=moved)
+            cohort.memory = ClientMemory(control=moved, history=History(counted=checkpoint.round))
 
     def rounds(self) -> Iterator[RoundRecord]:
         """Run the rounds that are left, giving each one's record."""
@@ -181,10 +182,11 @@ class Simulation:
         given = Given.of(self.state.model) if self.encodes else None
         payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
-        for cohort in self._cohorts_of(present):
+        for cohort, seats in self._seated(present):
             download = cohort.download(self.state)
             own = replace(download, model=download.model.clone())  # as a client's download is
-            upload, memory = client_round(self.algorithm, cohort.numbered(plan), own, cohort.memory, cohort.objective)
+            own_plan = replace(cohort.numbered(plan), cohort=len(present), seats=seats)
+            upload, memory = client_round(self.algorithm, own_plan, own, cohort.memory, cohort.objective)
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             uploads.add(counted)
@@ -198,11 +200,13 @@ class Simulation:
                     account.spent_on("train").payload_down[name] = payload_down[client]
         self._given, self._keepers = given, set(present)
         share = len(present) / self.problem.clients
-        state, rest = server_round(self.algorithm, plan, self.checkpoint, uploads, share)
+        counted_plan = replace(plan, cohort=len(present), seats=range(len(present)))
+        state, rest = server_round(self.algorithm, counted_plan, self.checkpoint, uploads, share)
         self.checkpoint = replace(self.checkpoint, round=plan.round, state=state, rounded_off=rest)
         # A deployed client settles when the next download comes; here it can do so at once, and the sum can be logged.
         for cohort, memory in trained:
-            cohort.keep(self.algorithm.settle(memory, self.state.model.to(cohort.device)), cohort.memory)
+            settled = self.algorithm.settle(memory, self.state.model.to(cohort.device))
+            cohort.keep(replace(settled, history=History(counted=plan.round)), memory)
         return uploads, values
 
     def _payload_bytes_down(self, present: list[int]) -> dict[int, int]:
@@ -222,7 +226,7 @@ class Simulation:
         """Return how long the upload of each client is, encoded; None where nothing is."""
         if not self.encodes:
             return [None] * (1 if cohort.rows is None else len(counted.model))
-        scale, entries = scale_of(plan), given.entries if given else None
+        scale, entries = scale_of(plan), given.entries if given and self.algorithm.uploads_are_near else None
         return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
 
     def _present(self, round_number: int) -> list[int]:
@@ -234,12 +238,13 @@ class Simulation:
         generator = stream(self.experiment.seed, "participants", round_number)
         return sorted(generator.choice(clients, count, replace=False).tolist())
 
-    def _cohorts_of(self, present: list[int]) -> list[Cohort]:
-        """Return the cohorts of those who take part, and tell them who does."""
+    def _seated(self, present: list[int]) -> list[tuple[Cohort, tuple[int, ...]]]:
+        """Return the cohorts of those who take part, told who does, and which of these each row is."""
         if not self.problem.batched:
-            return [self.cohorts[client] for client in present]
+            return [(self.cohorts[client], (seat,)) for seat, client in enumerate(present)]
         self.cohorts[0].present = present
-        return self.cohorts
+        seats = {client: seat for seat, client in enumerate(present)}
+        return [(self.cohorts[0], tuple(seats.get(client, 0) for client in range(self.problem.clients)))]
 
     def _evaluate(self) -> dict[str, float]:
         kept = self.kept()
@@ -256,10 +261,14 @@ class Simulation:
     def _controls(self) -> ControlSum:
         controls = ControlSum()
         for cohort in self.cohorts:
-            correction = self.algorithm.correction(cohort.memory, cohort.download(self.state))
-            assert correction is not None
-            controls.add(correction)
+            centred = self.algorithm.centred(self._memory_of(cohort), cohort.download(self.state))
+            assert centred is not None
+            controls.add(centred)
         return controls
+
+    def _memory_of(self, cohort: Cohort) -> ClientMemory:
+        """Return what clients will remember when the next round begins."""
+        return self.algorithm.forget(cohort.memory, cohort.download(self.state))
 
 
 def _values(upload: Upload) -> list[int]:

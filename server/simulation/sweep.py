@@ -17,8 +17,9 @@ from common.errors import DivergedError
 from common.experiment.experiment import Experiment
 from common.learning.task import Problem
 from common.rounds.algorithm import client_round
+from common.rounds.history import History
 from common.rounds.records import BITS_A_VALUE
-from common.rounds.state import ServerState, Upload
+from common.rounds.state import RoundPlan, ServerState, Upload
 
 Curve = list[tuple[float, float]]  # (uploaded bits of a client, score)
 
@@ -68,31 +69,35 @@ class Sweep:
     def _try(self, number: int) -> bool:
         """Run a round; False if a point diverged in it, and then nothing has changed."""
         plan = self.experiment.plan(number)
-        rates = torch.tensor([point.learning_rate for point in self._alive])
+        rates = torch.tensor([point.learning_rate for point in self._alive]).unsqueeze(-1)
+        by_point = replace(plan, learning_rate=rates)  # type: ignore[arg-type]
         by_row = replace(
             plan,
-            learning_rate=rates.repeat(self.problem.clients).unsqueeze(-1),  # type: ignore[arg-type]
+            learning_rate=rates.repeat(self.problem.clients, 1),  # type: ignore[arg-type]
+            seats=tuple(seat for seat in plan.seats for _ in self._alive),
             client=tuple(client for client in range(self.problem.clients) for _ in self._alive),
         )
         try:
             spread = self._spread(self._state)
             sent, memory = client_round(self.algorithm, by_row, spread, self._memory, self._objective)
-            state = self.algorithm.aggregate(plan, self._state, self._mean(sent), participation=1.0)
+            state = self.algorithm.aggregate(by_point, self._state, self._mean(plan, sent), participation=1.0)
         except DivergedError:
             return False
         for point, values in zip(self._alive, self._values(sent), strict=True):
             point.bits_up += BITS_A_VALUE * values / self.problem.clients
-        self._state, self._memory = state, self.algorithm.settle(memory, self._spread(state).model)
+        settled = self.algorithm.settle(memory, self._spread(state).model)
+        self._state, self._memory = state, replace(settled, history=History(counted=number))
         return True
 
-    def _mean(self, sent: Upload) -> Upload:
+    def _mean(self, plan: RoundPlan, sent: Upload) -> Upload:
         """Return the mean over clients, for each point."""
-        model, control = (
-            None if part is None else self._by_client(part).mean(0, dtype=torch.float64).float()
-            for part in (sent.model, sent.control_change)
-        )
-        assert model is not None
-        return Upload(model=model, control_change=control)
+        model = self._by_client(sent.model).sum(0, dtype=torch.float64)
+        senders = self.algorithm.senders(plan, model.shape[-1])
+        model /= self.problem.clients if senders is None else senders
+        control = None
+        if sent.control_change is not None:
+            control = self._by_client(sent.control_change).mean(0, dtype=torch.float64).float()
+        return Upload(model=model.float(), control_change=control)
 
     def _values(self, sent: Upload) -> Iterator[int]:
         """Return how many values all clients sent, for each point."""

@@ -85,21 +85,20 @@ class Downlink:
         self._shelf.let_go()
 
     def orders(
-        self, number: int, asked: Literal["train", "audit"], ledger: Ledger, nodes: dict[str, int]
+        self, asked: Literal["train", "audit"], plans: dict[str, RoundPlan], ledger: Ledger, nodes: dict[str, int]
     ) -> dict[str, Message]:
-        """Return what each client is told at the start of a round: plan, state, what its control has been through."""
-        plan = self.plan(number)
+        """Return what clients are told at the start of a round: their plans, the state, what each control has seen."""
         packed: dict[tuple[int, bool], ArrayRecord] = {}  # most clients were counted in the same round
         orders = {}
-        for name, node in nodes.items():
-            history, given = ledger.history_of(name), self._given_to(node) if asked == "train" else None
+        for name, plan in plans.items():
+            history, given = ledger.history_of(name), self._given_to(nodes[name]) if asked == "train" else None
             what = history.counted, given is not None
             if what not in packed:
                 average = ledger.average_for(name) if history.counted < self.now.round else None  # else the state's own
                 is_plain = average is None and given is None
                 packed[what] = self.arrays if is_plain else self._packed(self.now.state, average, given)
             content = pack_order(asked, packed[what], plan, history, given)
-            orders[name] = message_to(node, asked, content, str(number))
+            orders[name] = message_to(nodes[name], asked, content, str(plan.round))
         return orders
 
     def _given_to(self, node: int) -> Given | None:

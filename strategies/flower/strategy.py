@@ -27,12 +27,12 @@ from common.learning.task import OwnDataProblem, Problem, mean_over_examples
 from common.messages.flower import CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages import Evaluation, unpack_evaluation, unpack_report
 from common.rounds.account import Purpose, RoundAccount
-from common.rounds.algorithm import server_round
+from common.rounds.algorithm import Algorithm, server_round
 from common.rounds.ledger import Checkpoint
 from common.rounds.mean import RunningMean
 from common.rounds.outliers import Change
 from common.rounds.robust import most_left_out
-from common.rounds.state import ServerState
+from common.rounds.state import RoundPlan, ServerState
 from common.say import Event
 from common.storage.disk import when_there_is_room
 from common.vectors.divergence import refuse_divergence
@@ -44,6 +44,7 @@ from strategies.flower.meter import Meter
 from strategies.flower.prompt_grid import PromptGrid
 from strategies.flower.robust import RobustTally
 from strategies.flower.roster import short
+from strategies.flower.seating import counted, seated
 from strategies.flower.stage import Stage
 from strategies.flower.tally import Tally, listed
 from strategies.flower.terms import Terms
@@ -80,6 +81,9 @@ class AlgorithmStrategy(Strategy):
             raise UserError(f"a round cannot have at least {terms.minimum_clients} of {experiment.clients} clients")
         if terms.robust > (most := most_left_out(experiment.clients)):
             raise UserError(f"of {experiment.clients} clients at most {most} may lie (--robust), not {terms.robust}")
+        if terms.robust and not experiment.algorithm.uploads_are_alike:
+            name = plugins.name_of(Algorithm.plugin_package, type(experiment.algorithm))
+            raise UserError(f"--robust compares uploads, and those of {name} are unlike each other; leave it out")
         self.experiment = experiment
         self.algorithm = experiment.algorithm
         self._problem = problem
@@ -94,6 +98,7 @@ class AlgorithmStrategy(Strategy):
         self._meter = Meter()
         self._grid: Grid | None = None
         # Of the round under way:
+        self._plans: dict[str, RoundPlan] = {}
         self._questions = Questions({})
         self._tally = Tally()
         self._audited: float | None = None
@@ -141,8 +146,9 @@ class AlgorithmStrategy(Strategy):
             plan = self._downlink.plan(server_round)
             self._meter.begin(RoundAccount(plan, self.state.model, self.experiment.clients))
         self._prepare(grid, server_round)
-        orders = self._orders(server_round, "train")
-        orders = {name: order for name, order in orders.items() if name not in self.members.ledger.awaiting}
+        nodes, ledger = self.members.roster.nodes, self.members.ledger
+        self._plans = seated(self._downlink.plan(server_round), nodes.keys() - ledger.awaiting)
+        orders = self._downlink.orders("train", self._plans, ledger, nodes)
         self._meter.sent("train", orders)
         self._questions = Questions(orders)
         self.stage = Stage("training", server_round)
@@ -209,7 +215,7 @@ class AlgorithmStrategy(Strategy):
         self.summary()
         self.deadline_seconds = self._terms.deadline_seconds or timeout
         if isinstance(grid, PromptGrid):
-            grid.limit_replies(largest_bytes(self.state))
+            grid.limit_replies(largest_bytes(self.algorithm.uploaded_like(self.state)))
         self._downlink.take(initial_arrays)
         del initial_arrays
         result = Result()
@@ -272,8 +278,10 @@ class AlgorithmStrategy(Strategy):
     def _answers(self, grid: Grid) -> Iterable[Message]:
         return self._questions.answers(grid, self.deadline_seconds)
 
-    def _orders(self, number: int, asked: Literal["train", "audit"]) -> dict[str, Message]:
-        return self._downlink.orders(number, asked, self.members.ledger, self.members.roster.nodes)
+    def _orders(self, number: int, asked: Literal["audit"]) -> dict[str, Message]:
+        nodes = self.members.roster.nodes
+        plans = seated(self._downlink.plan(number), nodes)
+        return self._downlink.orders(asked, plans, self.members.ledger, nodes)
 
     def _gather(self, grid: Grid) -> None:
         """Wait for clients before the first round, which does not begin before they are here."""
@@ -321,9 +329,11 @@ class AlgorithmStrategy(Strategy):
             return
         try:
             self._meter.received("train", name, reply)
-            plan, size = self._downlink.plan(number), self.state.model.shape[-1]
-            most = self.algorithm.most_uploaded(plan, size)
-            report = unpack_report(reply.content, self.state, most, self._downlink.given, plan.step or None)
+            if name not in self._plans:
+                raise MessageError("an upload that nobody was asked for")
+            plan, size = self._plans[name], self.state.model.shape[-1]
+            like, most = self.algorithm.uploaded_like(self.state), self.algorithm.most_uploaded(plan, size)
+            report = unpack_report(reply.content, like, most, self._downlink.given, plan.step or None)
             if (report.client, report.round) != (name, number):
                 raise MessageError(f"an upload of {report.client!r} for round {report.round}")
             tally.add(report, Change(self.state, self._downlink.let_go), self._link_seconds(reply))
@@ -344,7 +354,8 @@ class AlgorithmStrategy(Strategy):
         names, before = list(tally.values), self._downlink.now
         if not self.members.ledger.members:  # all start with h = 0: nothing is owed to their sum
             before = replace(before, rounded_off=None)
-        plan, participation = self._downlink.plan(number), self.members.participation(names)
+        plan = counted(self._downlink.plan(number), self._plans, names)
+        participation = self.members.participation(names)
         state, rest = when_there_is_room(
             lambda: server_round(self.algorithm, plan, before, tally.mean, participation), self._say
         )

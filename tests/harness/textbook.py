@@ -25,6 +25,12 @@ class Constants:
     period: float  # 1 / p
     locally_kept: int = 0  # L, of hybrid
     shrinkage: float = 0.0  # lambda, of RandProx
+    control_step: float = 0.0  # chi, of LoCoDL
+    senders: int = 0  # s, of TAMUNA
+    arena: int = 0  # places, of the arena
+    explored: int = 0  # of them at random
+    dense_rounds: int = 0
+    draw: Callable[..., np.random.Generator] = np.random.default_rng  # by purpose, round and client: all see the same
 
     @property
     def size(self) -> int:
@@ -246,4 +252,116 @@ def _straight_through(
             history.append((mean, list(h)))
         else:
             w = tilde
+    return history
+
+
+def fedcomloc_com(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    return _fedcomloc(grads, c, thetas, uplink=c.kept)
+
+
+def fedcomloc_global(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    return _fedcomloc(grads, c, thetas, downlink=c.kept)
+
+
+def fedcomloc_local(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    return _fedcomloc(grads, c, thetas, local=c.kept)
+
+
+def _fedcomloc(
+    grads: Gradients, c: Constants, thetas: Sequence[int], *, local: int = 0, uplink: int = 0, downlink: int = 0
+) -> History:
+    n, p, local, uplink, downlink = len(grads), 1 / c.period, local or c.size, uplink or c.size, downlink or c.size
+    x = [c.start.copy() for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: History = []
+    for theta in thetas:
+        hat = [x[i] - c.step * (grads[i](top_k(x[i], local)) - h[i]) for i in range(n)]
+        if theta:
+            hat = [top_k(hat[i], uplink) for i in range(n)]
+            x = [top_k(sum(hat, start=np.zeros(c.size)) / n, downlink)] * n
+        else:
+            x = hat
+        h = [h[i] + p / c.step * (x[i] - hat[i]) for i in range(n)]
+        if theta:
+            history.append((x[0], list(h)))
+    return history
+
+
+def locodl(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    n, p, omega = len(grads), 1 / c.period, c.size / c.kept - 1
+    x, y = [c.start.copy() for _ in grads], c.start.copy()
+    u, v = [np.zeros(c.size) for _ in grads], np.zeros(c.size)
+    history: History = []
+
+    def compress(i: int, vector: Vector) -> Vector:
+        places = c.draw("rand-k", len(history) + 1, i).choice(c.size, c.kept, replace=False, shuffle=False)
+        found = np.zeros(c.size)
+        found[places] = vector[places] * c.size / c.kept
+        return found
+
+    for theta in thetas:
+        x = [x[i] - c.step * grads[i](x[i]) + c.step * u[i] for i in range(n)]
+        y = y + c.step * v
+        if theta:
+            d = [compress(i, x[i] - y) for i in range(n)]
+            mean = sum(d, start=np.zeros(c.size)) / (2 * n)
+            rate = p * c.control_step / (c.step * (1 + 2 * omega))
+            u = [u[i] + rate * (mean - d[i]) for i in range(n)]
+            v = v + rate * mean
+            y = y + mean
+            x = [y.copy() for _ in grads]  # rho = 1
+            history.append((y, list(u)))
+    return history
+
+
+def tamuna(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    n, s = len(grads), c.senders
+    x = [c.start.copy() for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    eta = 1 / c.period * (s - 1) / s
+    pattern = np.zeros((c.size, n))
+    ones = 0
+    for row in pattern:
+        for _ in range(s):
+            row[ones % n] = 1
+            ones += 1
+    history: History = []
+    for theta in thetas:
+        x = [x[i] - c.step * grads[i](x[i]) + c.step * h[i] for i in range(n)]
+        if theta:
+            q = pattern[:, c.draw("columns", len(history) + 1).permutation(n)]
+            mean = sum((q[:, i] * x[i] for i in range(n)), start=np.zeros(c.size)) / s
+            h = [h[i] + eta / c.step * (q[:, i] * mean - q[:, i] * x[i]) for i in range(n)]
+            x = [mean.copy() for _ in grads]
+            history.append((mean, list(h)))
+    return history
+
+
+def sparse_proxskip_arena(grads: Gradients, c: Constants, thetas: Sequence[int]) -> History:
+    """Its controls are those with which the next round begins, without what is forgotten then."""
+    n, p = len(grads), 1 / c.period
+    inside = set(range(c.size))
+    w = [c.start.copy() for _ in grads]
+    h = [np.zeros(c.size) for _ in grads]
+    history: History = []
+
+    def restricted(vector: Vector) -> Vector:
+        return np.array([value if place in inside else 0.0 for place, value in enumerate(vector)])
+
+    for theta in thetas:
+        tilde = [w[i] - c.step * restricted(grads[i](top_k(w[i], c.kept)) - h[i]) for i in range(n)]
+        if not theta:
+            w = tilde
+            continue
+        hat = [top_k(tilde[i], c.kept) for i in range(n)]
+        mean = sum(hat, start=np.zeros(c.size)) / n
+        h = [h[i] + p / c.step * (mean - hat[i]) for i in range(n)]
+        number = len(history) + 2
+        if number > c.dense_rounds:
+            largest = np.flatnonzero(top_k(mean, c.arena - c.explored))
+            chances = 1 - c.draw("arena", number).random(c.size)
+            chances[largest] = -1
+            inside = {*largest, *np.argsort(-chances)[: c.explored]}
+        w, h = [restricted(mean) for _ in grads], [restricted(one) for one in h]
+        history.append((mean, list(h)))
     return history

@@ -32,6 +32,13 @@ def test_two_of_ten_that_lie_cost_less_than_a_point(lie: str) -> None:
     assert sorted(text.split()[0] for text in put_out) == ["client-3", "client-7"]
 
 
+@pytest.mark.parametrize("name", ["tamuna", "locodl"])
+def test_methods_whose_uploads_are_unlike_each_other_cannot_be_robust(name: str) -> None:
+    experiment = load_experiment("digits", [f"algorithm.name={name}"])
+    with pytest.raises(UserError, match=f"--robust compares uploads, and those of {name} are unlike each other"):
+        AlgorithmStrategy(experiment, load(experiment), Terms(robust=1))
+
+
 def test_who_is_left_out_is_named_and_the_others_sum_to_zero() -> None:
     experiment = load_experiment("digits", ["clients=7", "rounds=4", "schedule.period=4"])
     witness = federation(experiment, None, [2], liar(flipped), Terms(robust=1, audit_every_rounds=1))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from server.research.studies.shared.blogfeedback import METHODS_ON_BLOGS, QUICK_ON_BLOGS, TO_THE_LEVELS
+from server.research.studies.shared.rivals import rivals_on
 from server.research.study_kinds import NEVER, CostStudy
 
+FEWEST_BITS = "blogfeedback-90-fewest-bits"
 STUDY = CostStudy(
     title="BlogFeedback, 90 % sparsity: uploads of a client until R² reaches a level (Table 2)",
-    methods=METHODS_ON_BLOGS,
+    methods=(*METHODS_ON_BLOGS, *rivals_on(FEWEST_BITS)),
     full=TO_THE_LEVELS,
     quick=QUICK_ON_BLOGS,
     depends_on_seed=False,
-    experiment="blogfeedback-90-fewest-bits",
+    experiment=FEWEST_BITS,
     metric="test_r2",
     levels={"R² 0.2": 0.2, "R² 0.225": 0.225, "R² 0.25": 0.25},
     lowest=0.0,

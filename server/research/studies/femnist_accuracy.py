@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from server.research.studies.shared.femnist import FULL_ON_WRITERS, METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN
+from server.research.studies.shared.rivals import rivals_on
 from server.research.study import Panel, StudyFigure
 from server.research.study_kinds import EndStudy, Quantity
 
+BY_SPARSITY = {f"{sparsity} %": f"femnist-{sparsity}" for sparsity in (80, 90, 95, 98, 99)}
 STUDY = EndStudy(
     title="Handwriting by writer: what methods reach (Table 4)",
-    methods=METHODS_ON_WRITERS,
+    methods=(*METHODS_ON_WRITERS, *rivals_on(*BY_SPARSITY.values())),
     full=FULL_ON_WRITERS,
     quick=QUICK_ON_WRITERS,
     depends_on_seed=True,
-    by_sparsity={f"{sparsity} %": f"femnist-{sparsity}" for sparsity in (80, 90, 95, 98, 99)},
+    by_sparsity=BY_SPARSITY,
     quantities=[
         Quantity(
             "test_accuracy",
