@@ -23,6 +23,8 @@ from client.part import Part
 from client.round import Participant, Station
 from client.stream import Pace
 from common.codec.payload import decode_upload
+from common.codec.places import entries_of
+from common.codec.vector import Known
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
@@ -51,7 +53,8 @@ def participant(algorithm: str, local_density: float | None) -> Participant:
 def uploaded(client: Participant, experiment: Experiment) -> torch.Tensor:
     state = ServerState(model=torch.zeros(650))
     order = Order(plan=experiment.plan(2), history=History(), state=state)
-    return decode_upload(client.train(order).upload, state).model.dense()
+    known = Known(given=entries_of(state.model))
+    return decode_upload(client.train(order).upload, state, known=known).model.dense()
 
 
 def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> None:
