@@ -24,17 +24,28 @@ def limit_memory(megabytes: int) -> None:
 
 def data_bytes() -> int | None:
     """Return what this process has taken of what `limit_memory` limits; None where the system does not tell."""
-    status = Path("/proc/self/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmData:")), None)
+    return _told_by_kernel("VmData")
 
 
 def peak_memory(device: torch.device) -> PeakMemory:
     """Return the most that this process has taken so far, here and on its GPU."""
     vram = torch.cuda.max_memory_allocated(device) / MEGABYTE if device.type == "cuda" else None
+    resident = _told_by_kernel("VmHWM") or _most_resident_bytes()
+    return PeakMemory(None if resident is None else resident / MEGABYTE, vram)
+
+
+def _told_by_kernel(name: str) -> int | None:
+    """Return what Linux says of this process, in bytes."""
+    status = Path("/proc/self/status")
+    lines = status.read_text().splitlines() if status.exists() else []
+    return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
+
+
+def _most_resident_bytes() -> int | None:
+    """Return the same from elsewhere; Linux would count what the process that started this one had taken by then."""
     if sys.platform == "win32":
-        return PeakMemory(None, vram)
+        return None
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
-    return PeakMemory(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MEGABYTE, vram)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -221,3 +221,11 @@ def test_the_compose_file_for_gpus_gives_each_client_one_of_its_own() -> None:
     held = [own["deploy"]["resources"]["reservations"]["devices"] for own in gpus.values()]
     assert [one["device_ids"] for (one,) in held] == [["0"], ["1"], ["2"]]
     assert all(one["capabilities"] == ["gpu"] for (one,) in held)
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the kernel does not tell")
+def test_a_clients_memory_is_its_own_and_not_of_what_started_it() -> None:
+    large = bytearray(1000 << 20)
+    code = "import torch; from client.limits import peak_memory; print(peak_memory(torch.device('cpu')).memory_mb)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=REPOSITORY)
+    assert 10 < float(told.stdout) < len(large) >> 20

@@ -119,7 +119,7 @@ def test_a_run_tells_what_it_is_at_from_its_start_to_its_end(tmp_path: Path) -> 
     assert f"model   65 of 650 weights (density 0.1), in {run}\n" in server.text
     assert f"next    {run}/report.html, for a browser\n        proxskip-server watch " in server.text
     for log in logs:
-        said = log.read_text().splitlines()[2:]  # without a warning, and that it is preparing
+        said = log.read_text().splitlines()[3:]  # without a warning, that it is preparing, and on which device
         name = said[0].partition(":")[0]
         assert f"{name}: takes part in digits: task digits, method sparse_proxskip, 400 rounds, 2 clients" in said
         assert re.fullmatch(

@@ -101,11 +101,7 @@ def deflate(sections: Sequence[Section]) -> list[bytes]:
 def in_memory(section: Section) -> Iterator[bytes | memoryview]:
     """Yield the bytes of a section, of a long one chunk by chunk: an array may have its entries far apart."""
     for chunk, _ in _chunks(section):
-        yield _side_by_side(chunk)
-
-
-def _side_by_side(chunk: Section) -> bytes | memoryview:
-    return memory_of(np.ascontiguousarray(chunk)) if isinstance(chunk, np.ndarray) else chunk
+        yield memory_of(np.ascontiguousarray(chunk)) if isinstance(chunk, np.ndarray) else chunk
 
 
 def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
@@ -117,7 +113,8 @@ def _chunks(section: Section) -> Iterator[tuple[Section, bool]]:
 def _deflate(chunk: Section, is_last: bool) -> bytes:
     # Only runs refer to what was before, within a chunk: so streams that end at a byte are one stream when joined.
     stream = zlib_ng.compressobj(1, zlib_ng.DEFLATED, -zlib_ng.MAX_WBITS, zlib_ng.DEF_MEM_LEVEL, zlib_ng.Z_RLE)
-    return stream.compress(_side_by_side(chunk)) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
+    (data,) = in_memory(chunk)
+    return stream.compress(data) + stream.flush(zlib_ng.Z_FINISH if is_last else zlib_ng.Z_FULL_FLUSH)
 
 
 class Inflater:
