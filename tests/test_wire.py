@@ -11,7 +11,7 @@ import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from common.codec.payload import encode_upload
-from common.codec.scales import BFLOAT16
+from common.codec.scales import BFLOAT16, FLOAT32, Scale
 from common.errors import MessageError
 from common.experiment.files import load_experiment
 from common.learning.task import Measured
@@ -40,10 +40,11 @@ def test_an_order_comes_back(state: ServerState, average: torch.Tensor | None) -
         assert order.state.control.equal(state.control)
 
 
-def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
+@pytest.mark.parametrize(("scale", "statistic"), [(FLOAT32, 1.0001), (BFLOAT16, 1.0078125)])
+def test_a_report_comes_back_with_what_was_rounded_before(scale: Scale, statistic: float) -> None:
     model = torch.tensor([0.0, 1.5, 0.0, 0.0])
-    exact = torch.tensor([1.0001, 2.0])
-    upload = encode_upload(Upload(model=model, buffers=exact), BFLOAT16)
+    statistics = torch.tensor([statistic, 2.0])
+    upload = encode_upload(Upload(model=model, buffers=statistics), scale)
     seconds = {"train": 0.5, "encode": 0.25, "save": 0.125}
     report = wire.Report(client="a", round=3, seconds=seconds, peak=PeakMemory(100.0, 7.0), upload=upload)
     like = ServerState(model=STATE.model, buffers=torch.zeros(2))
@@ -51,7 +52,7 @@ def test_a_report_comes_back_and_only_its_model_is_rounded() -> None:
     assert (back.client, back.round, back.seconds, back.peak) == ("a", 3, seconds, PeakMemory(100.0, 7.0))
     assert back.upload.model.dense().equal(model)
     assert back.upload.buffers is not None
-    assert back.upload.buffers.dense().equal(exact)
+    assert back.upload.buffers.dense().equal(statistics)
 
 
 def test_an_upload_with_more_values_than_the_plan_allows_is_refused() -> None:
