@@ -30,7 +30,7 @@ def data_bytes() -> int | None:
 def peak_memory(device: torch.device) -> PeakMemory:
     """Return the most that this process has taken so far, here and on its GPU."""
     vram = torch.cuda.max_memory_allocated(device) / MEGABYTE if device.type == "cuda" else None
-    resident = _told_by_kernel("VmHWM") or _most_resident_bytes()
+    resident = _most_resident_bytes()
     return PeakMemory(None if resident is None else resident / MEGABYTE, vram)
 
 
@@ -41,11 +41,19 @@ def _told_by_kernel(name: str) -> int | None:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith(f"{name}:")), None)
 
 
-def _most_resident_bytes() -> int | None:
-    """Return the same from elsewhere; Linux would count what the process that started this one had taken by then."""
+def _counted_bytes() -> int | None:
     if sys.platform == "win32":
         return None
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def _most_resident_bytes() -> int | None:
+    """Return the quick count, unless it has not moved yet: Linux begins it with what started this process had taken."""
+    counted = _counted_bytes()
+    return counted if counted != _COUNTED_AT_FIRST else _told_by_kernel("VmHWM") or counted
+
+
+_COUNTED_AT_FIRST = _counted_bytes()

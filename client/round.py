@@ -17,7 +17,7 @@ from client.memory import MemoryFile
 from client.part import Part
 from client.shared_problem import SharedProblem
 from client.state_folder import identity_of
-from common.codec.given import Given
+from common.codec.given import Given, given_to_uploads
 from common.codec.payload import checksum_of, decode_upload, encode_upload
 from common.codec.scales import scale_of
 from common.codec.vector import Known, decode, encode
@@ -119,7 +119,7 @@ class Participant:
 
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
-        given = Given.of(order.state.model)
+        given = given_to_uploads(order.plan, order.state.model)
         near = self._near(given)
         if self._is_asked_again(order):
             upload, seconds = self._again(near), dict[str, float]()

@@ -7,7 +7,7 @@ import pytest
 import torch
 from flwr.app import Message
 
-from common.codec.given import Given
+from common.codec.given import Given, given_to_uploads
 from common.codec.payload import encode_upload
 from common.codec.scales import Grid
 from common.errors import NotKeptError
@@ -16,7 +16,7 @@ from common.messages import messages as wire
 from common.messages.messages import Run
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
-from common.rounds.state import RoundPlan, ServerState, Upload
+from common.rounds.state import Precision, RoundPlan, ServerState, Upload
 from common.vectors.sparsity import top_k
 from server.simulation.simulation import Simulation
 from strategies.flower.terms import Terms
@@ -104,9 +104,13 @@ def test_a_wrong_model_is_noticed_always() -> None:
     notice(20_000)
 
 
-def test_a_long_dense_model_is_given_to_nobody() -> None:
-    assert Given.of(torch.ones(100_000)) is None
-    assert Given.of(torch.ones(300)) is not None
+@pytest.mark.parametrize(
+    ("precision", "size", "is_given"), [("grid", 300, True), ("grid", 100_000, False), ("float32", 300, False)]
+)
+def test_a_dense_model_that_tells_little_is_given_to_nobody(precision: Precision, size: int, is_given: bool) -> None:
+    plan = RoundPlan(round=1, local_steps=1, probability=1.0, learning_rate=0.1, density=0.1, precision=precision)
+    assert (given_to_uploads(plan, torch.ones(size)) is not None) == is_given
+    assert given_to_uploads(plan, torch.eye(1, size)[0]) is not None
 
 
 @pytest.mark.parametrize("precision", ["float32", "grid"])

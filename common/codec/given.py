@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from torch import Tensor
 from zlib_ng import zlib_ng
 
 from common.codec.bytestream import memory_of
 from common.codec.places import entries_of
+from common.rounds.state import RoundPlan
 from common.vectors.entries import Entries
 
 LONG = 1 << 16  # entries: to keep a dense model so long costs more than it tells
@@ -22,12 +24,16 @@ class Given:
     digest: int
 
     @classmethod
-    def of(cls, model: Tensor) -> Given | None:
-        """Return a model, for others to be given it; None of a long one that is dense: that tells too little."""
+    def of(cls, model: Tensor) -> Given:
+        """Return a model, for others to be given it."""
         entries = entries_of(model)
-        if entries.size > LONG and 2 * entries.values.size > entries.size:
-            return None
         return cls(entries, digest_of(entries))
+
+
+def given_to_uploads(plan: RoundPlan, model: Tensor) -> Given | None:
+    """Return the model that a round starts from; None where it tells too little: of a dense one, a float32 nothing."""
+    is_dense = 2 * np.count_nonzero(model.numpy(force=True) != 0) > len(model)  # floats themselves are counted slowly
+    return None if is_dense and (plan.precision == "float32" or len(model) > LONG) else Given.of(model)
 
 
 def digest_of(entries: Entries) -> int:

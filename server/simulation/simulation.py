@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from common.codec.given import Given
+from common.codec.given import Given, given_to_uploads
 from common.codec.payload import encode_state, encode_upload
 from common.codec.scales import scale_of
 from common.experiment.experiment import Experiment
@@ -179,7 +179,7 @@ class Simulation:
         """Let all who are present train; return their uploads, and how many values each has sent."""
         uploads, values = RunningMean(), dict[str, int]()
         present = self._present(plan.round)
-        given = Given.of(self.state.model) if self.encodes else None
+        given = given_to_uploads(plan, self.state.model) if self.encodes else None
         payload_down = self._payload_bytes_down(present)
         trained: list[tuple[Cohort, ClientMemory]] = []
         for cohort, seats in self._seated(present):

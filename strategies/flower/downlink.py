@@ -8,7 +8,7 @@ from typing import Literal
 from flwr.app import ArrayRecord, Message
 from torch import Tensor
 
-from common.codec.given import Given
+from common.codec.given import Given, given_to_uploads
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.messages.content import payload_in
@@ -29,7 +29,8 @@ class Downlink:
         self._say = say
         self._shelf = Shelf()
         self._arrays: ArrayRecord | None = None
-        self._given: Given | None = None  # the state's model, as far as anybody has asked for it
+        self._is_asked_for = False
+        self._given: Given | None = None  # the state's model, once somebody has asked for it
         self._before: Given | None = None  # that of the round before
         self._plan: RoundPlan | None = None
         self._kept: dict[int, int] = {}  # by node: the digest of the model that its client keeps
@@ -45,8 +46,11 @@ class Downlink:
     @property
     def given(self) -> Given | None:
         """Return the state's model, which uploads are given."""
-        if self._given is None:
-            self._given = when_there_is_room(lambda: self._shelf.keep_given(Given.of(self.now.state.model)), self._say)
+        if not self._is_asked_for:
+            plan = self._plan or self.plan(self.now.round + 1)
+            given = given_to_uploads(plan, self.now.state.model)
+            self._given = when_there_is_room(lambda: self._shelf.keep_given(given), self._say)
+            self._is_asked_for = True
         return self._given
 
     def plan(self, number: int) -> RoundPlan:
@@ -75,7 +79,7 @@ class Downlink:
 
     def advance(self, after: Checkpoint) -> None:
         """Go on to the state after a round."""
-        self._before, self._given, self._plan = self._given, None, None
+        self._before, self._given, self._is_asked_for, self._plan = self._given, None, False, None
         state = when_there_is_room(lambda: self._shelf.keep_state(after.state), self._say)
         self.now = replace(after, state=state)
         self._arrays = None  # the old ones are gone before there are new ones
