@@ -78,7 +78,9 @@ def _groups(known: Known) -> list[Places]:
     parts = joined(counts, FEWEST_IN_GROUP)
     if len(parts) == 1:
         return [np.arange(known.places.size, dtype=np.int32)]
-    return [places_in((known.classes >= part.start) & (known.classes < part.stop)) for part in parts]
+    group_of_class = np.repeat(np.arange(len(parts), dtype=np.uint8), [part.stop - part.start for part in parts])
+    groups = group_of_class.take(known.classes)
+    return [places_in(groups == number) for number in range(len(parts))]
 
 
 def _parts(counts: Sequence[int]) -> list[slice]:

@@ -11,11 +11,11 @@ def _on_grid(bits: int) -> tuple[str, str]:
 
 
 STUDY = EndStudy(
-    title="Uploads of sparse_proxskip: bits for each kept value, places and all else included",
+    title="Uploads in each precision",
     methods=(
         method("sparse_proxskip", "codec.precision=float32", label="float32"),
         method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
-        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, {bits} bits") for bits in (4, 2, 1)),
+        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, grid_bits={bits}") for bits in (4, 2, 1)),
     ),
     full=Effort(
         local_steps=800,
@@ -42,7 +42,7 @@ STUDY = EndStudy(
             "writers, 90 %",
             [
                 Panel("bits_a_value", "bits per kept value, so far", against="round"),
-                Panel("test_accuracy", "test accuracy", lowest=0.5),
+                Panel("test_accuracy", "test accuracy", against="round", lowest=0.75),
             ],
         )
     ],
