@@ -23,7 +23,6 @@ from typing import Any
 from safetensors.torch import load_file
 
 HERE = Path(__file__).parent.parent
-ALGORITHMS = sorted(path.stem for path in (HERE / "strategies").glob("*.py") if path.stem != "__init__")
 MEASURED = {
     "time",
     "waited_for",
@@ -46,9 +45,14 @@ class Trial:
     killed: bool = False
 
 
-def trials(data: str | None) -> Iterator[Trial]:
-    """Yield what is compared: all algorithms simulated, some deployed, one resumed, one on real data."""
-    for name in ALGORITHMS:
+def algorithms(checkout: Path) -> set[str]:
+    """Return the names of the algorithms that a checkout has."""
+    return {path.stem for path in (checkout / "strategies").glob("*.py")} - {"__init__"}
+
+
+def trials(data: str | None, other: Path) -> Iterator[Trial]:
+    """Yield what is compared: all algorithms of both sides simulated, some deployed, one resumed, one on real data."""
+    for name in sorted(algorithms(HERE) & algorithms(other)):
         yield _trial(f"simulated {name}", "simulate", "digits", "rounds=20", f"algorithm.name={name}")
     yield _trial("simulated bfloat16", "simulate", "digits", "rounds=20", "codec.precision=bfloat16")
     for name in ("sparse_proxskip", "scaffold", "fediht"):
@@ -123,7 +127,7 @@ def main(other: Path) -> int:
         folders = {HERE: Path(temporary) / "here", other: Path(temporary) / "other"}
         for folder in folders.values():
             folder.mkdir()
-        chosen = list(trials(os.environ.get("PROXSKIP_DATA")))
+        chosen = list(trials(os.environ.get("PROXSKIP_DATA"), other))
         futures = [[pool.submit(outcome, trial, *one) for one in folders.items()] for trial in chosen]
         for trial, pair in zip(chosen, futures, strict=True):
             (model, rounds), (old_model, old_rounds) = (future.result() for future in pair)

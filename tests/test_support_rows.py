@@ -14,7 +14,7 @@ from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
 from common.learning.data import DataFolder
 from common.learning.objectives import least_squares
-from common.learning.objectives.least_squares import LeastSquares, ThinClient
+from common.learning.objectives.least_squares import LeastSquares, RidgeGradient, ThinClient
 from common.learning.objectives.support_rows import Numbers, SupportRows
 from common.learning.task import Problem
 from server.simulation.simulation import Simulation
@@ -83,3 +83,40 @@ def test_a_run_has_the_iterates_of_the_factors_but_for_rounding(
 def iterates(experiment: Experiment, problem: Problem) -> list[torch.Tensor]:
     simulation = Simulation(experiment, problem, CPU)
     return [simulation.state.model for _ in simulation.rounds()]
+
+
+@pytest.mark.slow
+def test_on_real_blogs_gradients_are_as_near_to_float64_as_those_of_the_factors(
+    real_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gradients, not iterates: where entries are nearly equal, either rounding lets TopK take another of them."""
+    experiment = load_experiment("blogfeedback", ["rounds=4", "codec.encode_in_simulation=false"])
+    problem = experiment.load(DataFolder.choose(real_data), CPU)
+    call, errors = RidgeGradient.__call__, list[tuple[float, float]]()
+
+    def compared(self: RidgeGradient, weights: torch.Tensor) -> torch.Tensor:
+        found = call(self, weights)
+        if self._objective.is_sparse(weights) and len(errors) < 20:
+            exact = in_float64(self._objective, weights)
+            lengths = exact.norm(dim=-1).clamp_min(1.0)  # a client without rows has none
+            of_rows, of_factors = (
+                (one - exact).norm(dim=-1) / lengths for one in (found, self._objective.gradient(weights))
+            )
+            errors.append((float(of_rows.max()), float(of_factors.max())))
+        return found
+
+    monkeypatch.setattr(RidgeGradient, "__call__", compared)
+    iterates(experiment, problem)
+    assert len(errors) == 20
+    of_rows, of_factors = map(max, zip(*errors, strict=True))
+    assert 0 < of_rows < 2 * of_factors < 1e-4
+
+
+def in_float64(objective: LeastSquares, weights: torch.Tensor) -> torch.Tensor:
+    exact = objective._ridge * weights.double() - objective._moment.double()
+    parts = [
+        (part.double() @ factor.double().mT) @ factor.double()
+        for part, factor in objective._with_factors(weights.unsqueeze(1))
+    ]
+    exact[objective._members] += torch.cat(parts).squeeze(1)
+    return exact
