@@ -10,7 +10,7 @@ import pytest
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from common.codec.payload import encode_upload
+from common.codec.payload import checksum_of, encode_upload
 from common.codec.scales import BFLOAT16, FLOAT32, Scale
 from common.errors import MessageError
 from common.experiment.files import load_experiment
@@ -165,3 +165,11 @@ def test_the_generated_code_is_that_of_the_specification(tmp_path: Path) -> None
     command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", f"--python_out={tmp_path}", str(source)]
     subprocess.run(command, check=True)
     assert (tmp_path / "common/messages/messages_pb2.py").read_text() == Path(messages_pb2.__file__).read_text()
+
+
+def test_uploads_of_one_length_are_told_apart() -> None:
+    uploads = [
+        encode_upload(Upload(model=torch.full((8,), number), buffers=torch.ones(2))) for number in (1.0, 2.0, 3.0)
+    ]
+    assert len({len(one) for one in uploads}) == 1
+    assert len({checksum_of(one) for one in uploads}) == 3

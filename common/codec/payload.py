@@ -66,10 +66,13 @@ def decode_upload(
 
 
 def checksum_of(upload: Bytes) -> int:
-    """Return the CRC-32 of an upload: it tells uploads apart."""
-    checksum = 0
+    """Return the Adler-32 of an upload: it tells uploads apart.
+
+    A CRC-32 would not: of bytes that end with their own, it is the same whatever they are.
+    """
+    checksum = 1
     for start in range(0, len(upload), PIECE_BYTES):
-        checksum = zlib_ng.crc32(upload[start : start + PIECE_BYTES], checksum)
+        checksum = zlib_ng.adler32(upload[start : start + PIECE_BYTES], checksum)
     return checksum
 
 
