@@ -51,7 +51,7 @@ def _counted_bytes() -> int | None:
 
 
 def _most_resident_bytes() -> int | None:
-    """Return the quick count, unless it has not moved yet: Linux begins it with what started this process had taken."""
+    """Return the quick count; where it has not moved yet, ask again: it begins with what our parent had taken."""
     counted = _counted_bytes()
     return counted if counted != _COUNTED_AT_FIRST else _told_by_kernel("VmHWM") or counted
 

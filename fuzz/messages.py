@@ -15,14 +15,14 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError as ProtoError
 from google.protobuf.message import Message
 
-from common.codec.payload import encode_upload
+from common.codec.payload import checksum_of, encode_upload
 from common.codec.scales import BFLOAT16
 from common.errors import MessageError
 from common.learning.task import Measured
 from common.messages import messages as wire
 from common.messages.content import content_of, head_of, payload_of
 from common.messages.messages_pb2 import Answer, FromClient, FromServer, Held, Question, Reply, Task
-from common.messages.stream import Incoming, checksum, place_to_go_on
+from common.messages.stream import Incoming, place_to_go_on
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
@@ -216,7 +216,7 @@ def seeds() -> Iterator[bytes]:
         for content in _questions(expected):
             payload = bytes(payload_of(content)[:])
             head = head_of(content)
-            held = Held(task=7, bytes=1, checksum=checksum(head, 1))
+            held = Held(task=7, bytes=1, checksum=checksum_of(head, 1))
             task = Task(task=7, question=head, payload_bytes=len(payload), held=held, piece=payload)
             yield bytes([kind | AT_CLIENT]) + FromServer(task=task).SerializeToString()
         for content in _replies(expected):

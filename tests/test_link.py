@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from flwr.app import Message
 
+from common.codec.payload import checksum_of
 from common.experiment.files import load_experiment
 from common.messages.content import arrays_of, content_of, head_of, payload_of
 from common.messages.flower import CLIENT_GONE
 from common.messages.messages import Run, message_to, pack_introduction_question
 from common.messages.messages_pb2 import Answer, Cancel, Failure, Goodbye, Held, Progress, Reply, Task
-from common.messages.stream import checksum
 from common.rounds.records import RoundRecord
 from common.storage.spool import PIECE_BYTES
 from server.link import desk as desk_module
@@ -124,7 +124,7 @@ def test_an_answer_that_was_cut_off_goes_on_at_its_offset(hub: Hub, grid: LinkGr
     with joined(hub) as stream:
         again, _ = downloaded(stream)
         assert again.task == task.task
-        assert (again.held.bytes, again.held.checksum) == (half, checksum(LARGE, half))
+        assert (again.held.bytes, again.held.checksum) == (half, checksum_of(LARGE, half))
         stream.say(answer=Answer(task=task.task, reply=DONE, payload_bytes=len(LARGE), offset=half))
         stream.say(piece=LARGE[half : half + PIECE_BYTES])
         stream.say(piece=LARGE[half + PIECE_BYTES :])
@@ -152,7 +152,7 @@ def test_a_task_that_was_cut_off_goes_on_where_the_client_has_it(
     with joined(hub) as stream:
         ask(grid, LARGE)
         task, _ = downloaded(stream)
-    held = Held(task=task.task, bytes=PIECE_BYTES + 5, checksum=checksum(has, PIECE_BYTES + 5))
+    held = Held(task=task.task, bytes=PIECE_BYTES + 5, checksum=checksum_of(has, PIECE_BYTES + 5))
     with joined(hub, held=held) as stream:
         again, payload = downloaded(stream)
     assert again.offset == goes_on

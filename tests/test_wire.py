@@ -18,6 +18,8 @@ from common.learning.task import Measured
 from common.messages import messages as wire
 from common.messages import messages_pb2, stream
 from common.messages.content import arrays_of, content_of, head_of
+from common.messages.messages_pb2 import Held
+from common.messages.stream import place_to_go_on
 from common.rounds.history import History
 from common.rounds.records import PeakMemory
 from common.rounds.state import RoundPlan, ServerState, Upload
@@ -173,3 +175,5 @@ def test_uploads_of_one_length_are_told_apart() -> None:
     ]
     assert len({len(one) for one in uploads}) == 1
     assert len({checksum_of(one) for one in uploads}) == 3
+    whole = [Held(bytes=len(one), checksum=checksum_of(one)) for one in uploads]
+    assert [place_to_go_on(uploads[0], held) for held in whole] == [len(uploads[0]), 0, 0]

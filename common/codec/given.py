@@ -13,7 +13,7 @@ from common.codec.places import entries_of
 from common.rounds.state import RoundPlan
 from common.vectors.entries import Entries
 
-LONG = 1 << 16  # entries: to keep a dense model so long costs more than it tells
+LONG = 1 << 16  # entries: to keep a dense model so long costs more than it tells; of float32 it tells nothing
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Given:
 
 
 def given_to_uploads(plan: RoundPlan, model: Tensor) -> Given | None:
-    """Return the model that a round starts from; None where it tells too little: of a dense one, a float32 nothing."""
+    """Return the model that a round starts from, for its uploads; None of a dense one that is long, or for float32."""
     is_dense = 2 * np.count_nonzero(model.numpy(force=True) != 0) > len(model)  # floats themselves are counted slowly
     return None if is_dense and (plan.precision == "float32" or len(model) > LONG) else Given.of(model)
 

@@ -65,14 +65,14 @@ def decode_upload(
     )
 
 
-def checksum_of(upload: Bytes) -> int:
-    """Return the Adler-32 of an upload: it tells uploads apart.
+def checksum_of(payload: Bytes, count: int | None = None) -> int:
+    """Return the Adler-32 of a payload, or of so many bytes at its beginning: it tells payloads apart.
 
     A CRC-32 would not: of bytes that end with their own, it is the same whatever they are.
     """
-    checksum = 1
-    for start in range(0, len(upload), PIECE_BYTES):
-        checksum = zlib_ng.adler32(upload[start : start + PIECE_BYTES], checksum)
+    checksum, end = 1, len(payload) if count is None else count
+    for start in range(0, end, PIECE_BYTES):
+        checksum = zlib_ng.adler32(payload[start : min(start + PIECE_BYTES, end)], checksum)
     return checksum
 
 

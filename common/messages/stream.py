@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from zlib_ng import zlib_ng
-
+from common.codec.payload import checksum_of
 from common.errors import MessageError
 from common.messages.flower import CLIENT_CANNOT_NOW, CLIENT_FAILED, CLIENT_FORGOT
 from common.messages.messages_pb2 import Failure, Held
@@ -42,18 +41,10 @@ STREAM_OPTIONS = (
 )
 
 
-def checksum(payload: bytes | Spool, count: int) -> int:
-    """Return the CRC-32 of the first bytes of a payload."""
-    value = 0
-    for place in range(0, count, PIECE_BYTES):
-        value = zlib_ng.crc32(payload[place : min(place + PIECE_BYTES, count)], value)
-    return value
-
-
 def place_to_go_on(payload: bytes | Spool, held: Held) -> int:
     """Return how much of a payload the other side has already, if it is this one."""
     has_some = 0 < held.bytes <= len(payload)
-    return held.bytes if has_some and checksum(payload, held.bytes) == held.checksum else 0
+    return held.bytes if has_some and checksum_of(payload, held.bytes) == held.checksum else 0
 
 
 async def in_thread_if_large(size: int, action: Callable[..., _Result], *arguments: object) -> _Result:
@@ -95,4 +86,4 @@ class Incoming:
     def held(self, task: int) -> Held:
         """Return what is here, for the other side to go on from."""
         count = self.received  # which may grow meanwhile
-        return Held(task=task, bytes=count, checksum=checksum(self._payload, count))
+        return Held(task=task, bytes=count, checksum=checksum_of(self._payload, count))
