@@ -231,9 +231,10 @@ class Panel:
     levels: Sequence[float] = ()
 
 
-def final(curve: Sequence[Sample], quantity: str) -> float:
-    """Return a quantity in the end; not a number if the run diverged."""
-    return curve[-1].get(quantity, math.nan) if curve else math.nan
+def final(curve: Sequence[Sample], quantity: str, evaluations: int = 1) -> float:
+    """Return a quantity in the end, the mean of the last evaluations; not a number if the run diverged."""
+    ends = [sample.get(quantity, math.nan) for sample in curve[-evaluations:]]
+    return sum(ends) / len(ends) if ends else math.nan
 
 
 def cost_to_reach(curve: Sequence[Sample], quantity: str, level: float, cost: str) -> float | None:

@@ -33,6 +33,7 @@ class Quantity:
     digits: int
     scale: float = 1.0
     paper: PaperRows | None = None
+    evaluations: int = 1  # the last ones, of which it is the mean: what swings from one to the next needs several
 
 
 SENT = Quantity("bytes", "sent, kB", 1, 1e-3)
@@ -74,7 +75,7 @@ class EndStudy(Study):
 
 def _end(runs: Sequence[Sequence[Sample]], quantity: Quantity, label: str, place: int = 0) -> Cell:
     """Return where a quantity ended, beside what the paper says of this method."""
-    ends = [quantity.scale * final(curve, quantity.key) for curve in runs]
+    ends = [quantity.scale * final(curve, quantity.key, quantity.evaluations) for curve in runs]
     paper = (quantity.paper or {}).get(label, ())
     beside = paper[place] if place < len(paper) else None
     has_it = any(quantity.key in sample for curve in runs for sample in curve)
