@@ -122,7 +122,7 @@ class Units(Scale):
     unit: float
 
     code = 3
-    most_few = 1024  # they are written once for all clients, and each reads its own
+    most_few = 2048  # they are written once for all clients, and each reads its own
 
     def exact(self, values: Values) -> Numbers | None:
         """Return the nearest multiples, if none is zero and no value far beside."""
