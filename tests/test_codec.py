@@ -311,7 +311,7 @@ def test_places_of_few_are_within_the_longest_vector() -> None:
         few.decode_few(Reader(writer.end()), known, Grid(1.0), size)
 
 
-@given(st.lists(st.integers(-(2**33), 2**33)), st.integers(0, 20))
+@given(st.lists(st.integers(-(2**37), 2**37)), st.integers(0, 20))
 def test_any_numbers_of_few_come_back(numbers: list[int], low_bits: int) -> None:
     moves, near = few.Numbers(0, less=1), [abs(number) for number in numbers]
     distances = few.gaps(few.CONTEXTS_OF_NUMBER, low_bits)

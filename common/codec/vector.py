@@ -60,10 +60,11 @@ rounded down: number(|m| + 1), with the sign of m unless that is 0. Then number(
 entries come. For each, its rank less that of the one before, less 1 (of the first the rank itself), in a group of its
 own: number(floor(gap / 2^l) + 1), with the l low bits of the gap after its own last bits, l = floor(log2(places that
 are not known / k)); then number(|n|) with the sign of n in a group of its own. In units number(|c| + 1) of all entries,
-with the sign of c unless that is 0, come at the end in a group of their own. number(x) of b bits, at most 34: for i =
-1, 2, ... below 34 decide whether b > i (context: i) until it is not; then its second bit from above if b > 1 (context:
-b); then the sign, where there is one, 1 if negative (context: the group's own); then the other bits, and the low ones
-where there are some, as raw bits: 16 at a time, the upper ones first, and then the rest.
+with the sign of c unless that is 0, come at the end in a group of their own. number(x) of b bits, at most 39: for i =
+1, ... 7 decide whether b > i (context: i) until it is not; if b > 7 come the five bits of b - 8, the upper ones first
+(context: those before); then the second bit of x from above if b > 1 (context: b); then the sign, where there is one, 1
+if negative (context: the group's own); then the other bits, and the low ones where there are some, as raw bits: 16 at a
+time, the upper ones first, and then the rest.
 
 A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range

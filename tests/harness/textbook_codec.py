@@ -201,8 +201,10 @@ class _NumberDecoder:
     def number(self, group: str, *, signed_from: int | None = None, low: int = 0) -> int:
         """Read a number and its low bits; of one that is as large, with its sign."""
         bits = 1
-        while bits < 34 and self.decide(group, "longer", bits):
+        while bits < 8 and self.decide(group, "longer", bits):
             bits += 1
+        if bits == 8:
+            bits += self.upper_first(group, 5)
         above, left = (1, 0) if bits == 1 else (2 + self.decide(group, "second", bits), bits - 2)
         has_sign = signed_from is not None and above * 2**left >= signed_from
         sign = -1 if has_sign and self.decide(group, "sign") else 1
@@ -210,6 +212,12 @@ class _NumberDecoder:
         while left:
             above, left = above * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
         return sign * above
+
+    def upper_first(self, group: str, count: int) -> int:
+        above = ""
+        for _ in range(count):
+            above += str(int(self.decide(group, "length", above)))
+        return int(above, 2)
 
     def signed(self, group: str) -> int:
         number = self.number(group, signed_from=2)
