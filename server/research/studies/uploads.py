@@ -17,7 +17,7 @@ STUDY = EndStudy(
     methods=(
         method("sparse_proxskip", "codec.precision=float32", label="float32"),
         method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
-        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, grid_bits={bits}") for bits in (4, 2, 1)),
+        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, grid_bits={bits}") for bits in (4, 2)),
     ),
     full=Effort(
         local_steps=800,
