@@ -19,7 +19,9 @@ from common.codec import bytestream, few, places, planes, vector
 from common.codec.bytestream import Reader, deflate, inflate, varint
 from common.codec.change import Known as KnownEntries
 from common.codec.places import WAYS, Gaps, entries_of, information_bits, places_of
-from common.codec.scales import BFLOAT16, FLOAT32, Grid, Scale, Units
+from common.codec.range_coder import RangeReader, RangeWriter
+from common.codec.scales import BFLOAT16, FLOAT32, MOST_BESIDE, Grid, Scale, Units
+from common.codec.symbols import CONTEXTS_OF_NUMBER, Numbers, gaps
 from common.codec.vector import Known, decode, decode_entries, encode
 from common.errors import DecodeError
 from common.rounds.rounding import LARGEST_ON_GRID
@@ -302,10 +304,21 @@ def test_few_numbers_are_not_read_where_much_is_known_or_told(monkeypatch: pytes
         decode(data, 257, known=Known(step=1.0))
 
 
+def test_few_numbers_take_few_bytes() -> None:
+    """What is longer is not looked at."""
+    with pytest.raises(DecodeError, match="1000000 bytes of few numbers"):
+        decode(sealed(b"\x80" + bytes(999_999) + b"\1", 6), 6)
+
+
+def test_nothing_is_far_beside_its_unit() -> None:
+    with pytest.raises(DecodeError, match="far beside"):
+        Units(1.0).values(np.array([1]), np.array([-MOST_BESIDE - 1]))
+
+
 def test_places_of_few_are_within_the_longest_vector() -> None:
     """Gaps as no writer would write them, which together are more than numpy's integers hold."""
     known, size = KnownEntries.of(Entries(size=2**31 - 1, places=EMPTY, values=EMPTY.astype(np.float32))), 2**31 - 1
-    writer, far = few.RangeWriter(few._CONTEXTS), few.gaps(few._GAPS, (size // 2).bit_length() - 1)
+    writer, far = RangeWriter(few._CONTEXTS), gaps(few._GAPS, (size // 2).bit_length() - 1)
     writer.write([few._HOW_MANY.path(2), far.path(2**62 - 1), few._OTHER.path(1), far.path(2**62), few._OTHER.path(1)])
     with pytest.raises(DecodeError, match="beyond the end"):
         few.decode_few(Reader(writer.end()), known, Grid(1.0), size)
@@ -313,12 +326,12 @@ def test_places_of_few_are_within_the_longest_vector() -> None:
 
 @given(st.lists(st.integers(-(2**37), 2**37)), st.integers(0, 20))
 def test_any_numbers_of_few_come_back(numbers: list[int], low_bits: int) -> None:
-    moves, near = few.Numbers(0, less=1), [abs(number) for number in numbers]
-    distances = few.gaps(few.CONTEXTS_OF_NUMBER, low_bits)
-    writer, contexts = few.RangeWriter(2 * few.CONTEXTS_OF_NUMBER), 2 * few.CONTEXTS_OF_NUMBER
+    moves, near = Numbers(0, less=1), [abs(number) for number in numbers]
+    distances = gaps(CONTEXTS_OF_NUMBER, low_bits)
+    writer, contexts = RangeWriter(2 * CONTEXTS_OF_NUMBER), 2 * CONTEXTS_OF_NUMBER
     writer.write(map(moves.path, numbers))
     writer.write(map(distances.path, near))
-    reader = few.RangeReader(writer.end(), contexts)
+    reader = RangeReader(writer.end(), contexts)
     assert reader.read([moves.tree] * len(numbers)) == numbers
     assert reader.read([distances.tree] * len(near)) == near
     reader.end()

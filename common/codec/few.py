@@ -17,6 +17,7 @@ from common.codec.symbols import CONTEXTS_OF_NUMBER, KnownEntry, Numbers, gaps
 from common.errors import DecodeError
 
 _CLASSES_A_GROUP = 2  # whose numbers share their contexts
+_LONGEST_BYTES = 1 << 18  # more than what any few numbers take
 _AT_ONCE = 1024  # known entries: then it is seen whether there are too many that stay
 
 _MOVES = [Numbers(CLASSES + group * CONTEXTS_OF_NUMBER, less=1) for group in range(-(-CLASSES // _CLASSES_A_GROUP))]
@@ -47,6 +48,8 @@ def encode_few(change: Change, known: Known) -> list[Section]:
 
 def decode_few(reader: Reader, known: Known, scale: Scale, most: int) -> Change:
     """Read a change, which may leave so many values at most."""
+    if reader.left > _LONGEST_BYTES:
+        raise DecodeError(f"{reader.left} bytes of few numbers")
     data = RangeReader(bytes(reader.take(reader.left, "numbers")), _CONTEXTS)
     stays, numbers, classes = list[int](), list[int](), known.classes.tolist()
     for start in range(0, len(classes), _AT_ONCE):

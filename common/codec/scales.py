@@ -144,6 +144,8 @@ class Units(Scale):
         """Refuse what is beyond the end."""
         if (np.abs(numbers) > _MOST_UNITS).any():
             raise DecodeError("values beyond the largest of units")
+        if beside is not None and (np.abs(beside) > MOST_BESIDE).any():
+            raise DecodeError("values far beside their units")
         return FLOAT32.values(self._order(numbers) + (0 if beside is None else beside))
 
     def _order(self, multiples: Numbers) -> Numbers:
