@@ -5,7 +5,6 @@ from __future__ import annotations
 from server.research.study import Effort, Panel, StudyFigure, method
 from server.research.study_kinds import EndStudy, Quantity
 
-
 LAST = 5  # evaluations whose mean is shown: a small ResNet swings by some points from one to the next
 
 
