@@ -24,9 +24,7 @@ STUDY = EndStudy(
         _arena(1.5, 0.2, 2),
         _arena(2.5, 0.2, 2),
         _arena(4, 0.2, 2),
-        _arena(2.5, 0.05, 2),
         _arena(2.5, 1, 2),
-        _arena(2.5, 0.2, 1),
         _arena(2.5, 0.2, 10),
     ),
     full=Effort(
