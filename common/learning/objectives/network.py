@@ -25,7 +25,6 @@ class NetworkObjective(Objective):
         self.network = network
         self.batches = batches
         self.device = network.weights.device
-        self.longest = torch.tensor(task.gradient_clip_norm, device=self.device)
         self._seed = seed
         self._client = client
 
@@ -87,14 +86,20 @@ class _BatchGradient(Gradient):
         gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        norm, longest = torch.linalg.vector_norm(gradient), self._objective.longest
-        if gradient.device.type == "cpu" and norm <= longest:  # where a look at a number costs nothing
-            return gradient
-        return gradient.mul_((longest / norm).clamp_(max=1.0))  # nothing here waits for a device
+        return _clipped(gradient, task.gradient_clip_norm)
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
         return self._network.read_buffers()
+
+
+def _clipped(gradient: Tensor, longest: float) -> Tensor:
+    """Shorten a gradient that is too long."""
+    if gradient.device.type != "cpu":
+        gradient[None].renorm_(p=2, dim=0, maxnorm=longest)  # in one operator, that waits for nothing
+    elif not (norm := torch.linalg.vector_norm(gradient)) <= longest:  # also what is no number: it shall spread
+        gradient.mul_(torch.tensor(longest) / norm)
+    return gradient
 
 
 def examples_of(task: NetworkTask, batch: Batch) -> int:
