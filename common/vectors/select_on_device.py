@@ -42,13 +42,15 @@ class OnDevice:
 
     def _both(self, vector: Tensor, fewer: int, more: int, scratch: Tensor) -> Tensor:
         """Say which entries are the largest, once for fewer and once for more of them, with hardly more operators."""
+        between = more - fewer
         if more not in self._counts:
-            step = more - fewer
-            self._counts[more] = torch.arange(fewer, more + 1, step, dtype=torch.int32, device=vector.device)
+            self._counts[more] = torch.arange(fewer, more + 1, between, dtype=torch.int32, device=vector.device)
         magnitude = _magnitude(vector, scratch)
         ordered = magnitude.topk(more, dim=-1).values
-        thresholds = torch.stack((ordered[..., fewer - 1 : fewer], ordered[..., more - 1 :]))
-        return _at_least(magnitude, thresholds, self._counts[more].view(2, *[1] * vector.dim()))
+        thresholds = ordered[..., fewer - 1 :: between]  # that of fewer, and that of more
+        return _at_least(
+            magnitude, thresholds.movedim(-1, 0)[..., None], self._counts[more].view(2, *[1] * vector.dim())
+        )
 
 
 @dataclass(frozen=True)

@@ -86,19 +86,24 @@ class _BatchGradient(Gradient):
         gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        return _clipped(gradient, task.gradient_clip_norm)
+        return clipped(gradient, task.gradient_clip_norm)
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
         return self._network.read_buffers()
 
 
-def _clipped(gradient: Tensor, longest: float) -> Tensor:
+def clipped(gradient: Tensor, longest: float) -> Tensor:
     """Shorten a gradient that is too long."""
     if gradient.device.type != "cpu":
-        gradient[None].renorm_(p=2, dim=0, maxnorm=longest)  # in one operator, that waits for nothing
-    elif not (norm := torch.linalg.vector_norm(gradient)) <= longest:  # also what is no number: it shall spread
-        gradient.mul_(torch.tensor(longest) / norm)
+        return clipped_on_device(gradient, longest)
+    norm = torch.linalg.vector_norm(gradient)
+    return gradient if norm <= longest else gradient.mul_(torch.tensor(longest) / norm)
+
+
+def clipped_on_device(gradient: Tensor, longest: float) -> Tensor:
+    """Do the same in one operator, and without a look at the norm."""
+    gradient[None].renorm_(p=2, dim=0, maxnorm=longest)
     return gradient
 
 
