@@ -531,7 +531,7 @@ def test_pictures_are_mirrored_and_shifted_as_drawn_step_by_step(count: int, sid
     seen = batches.endless(torch.Generator().manual_seed(5))
     for _ in range(3):
         order = torch.randperm(count, generator=generator)
-        for chosen in order[: count - count % (batches._at_once * batches.per_step)].split(batches._at_once):
+        for chosen in torch.split(order[: count - count % (batches._at_once * batches.per_step)], batches._at_once):
             shown, of = next(seen)
             assert torch.equal(of, chosen)
             assert torch.equal(shown, as_printed(pixels[chosen], generator))

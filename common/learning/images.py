@@ -77,7 +77,9 @@ class Pictures(InMemory):
         *_, channels, _, wide = self._framed.shape
         channel = torch.arange(channels, device=pixels.device)[:, None]
         begins = (wide * ((places[:, None, None] * channels + channel) * wide + rows[:, None]))[..., None]
-        for chosen, begin, column in zip(*(one.split(self._at_once) for one in (places, begins, columns)), strict=True):
+        for chosen, begin, column in zip(
+            *(torch.split(one, self._at_once) for one in (places, begins, columns)), strict=True
+        ):
             yield self._framed.take(begin + column[:, None, None]), labels[chosen]
 
     def _moved(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -16,7 +16,7 @@ _INTEGER_OF_SAME_SIZE = {4: torch.int32, 8: torch.int64}
 
 
 class OnDevice:
-    """TopK from call to call: of a result that will be pruned once more, as by `hybrid`, both sets are found at once."""
+    """TopK from call to call; of a result that is pruned once more, as by `hybrid`, both sets are found at once."""
 
     def __init__(self) -> None:
         self._fewest: int | None = None  # the smallest K so far
