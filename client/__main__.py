@@ -47,6 +47,9 @@ MemoryLimit = Annotated[int | None, typer.Option(min=1, metavar="MB", help="take
 LocalDensity = Annotated[
     float | None, typer.Option(min=0.0, max=1.0, help="what this device can hold in its local steps (hybrid only)")
 ]
+LoaderWorkers = Annotated[
+    int | None, typer.Option(min=0, help="processes that read examples ahead, at most; else as many as the server asks")
+]
 MaxUpload = Annotated[float | None, typer.Option(min=1.0, metavar="KBPS", help="upload at most so many kbit a second")]
 AllowTask = Annotated[
     list[str] | None,
@@ -101,6 +104,7 @@ def join(
     threads: Threads = None,
     memory_limit: MemoryLimit = None,
     local_density: LocalDensity = None,
+    loader_workers: LoaderWorkers = None,
     max_upload_kbps: MaxUpload = None,
     allow_task: AllowTask = None,
     allow_algorithm: AllowAlgorithm = None,
@@ -125,6 +129,7 @@ def join(
         "state": str(state) if state else "",
         "forget-on-power-loss": forget_on_power_loss,
         "local-density": "" if local_density is None else local_density,
+        "loader-workers": "" if loader_workers is None else loader_workers,
         "allow-task": " ".join(allow_task or []),
         "allow-algorithm": " ".join(allow_algorithm or []),
     }

@@ -119,6 +119,7 @@ def participant_of(context: Context, run: Run) -> Participant:
         state_folder=Path(state) if state else None,
         wait_for_disk=not node.get("forget-on-power-loss"),
         local_density=None if node.get("local-density", "") == "" else float(node["local-density"]),
+        loader_workers=None if node.get("loader-workers", "") == "" else int(node["loader-workers"]),
     )
     return Participant.join(run.experiment, station, run.name)
 

@@ -25,7 +25,8 @@ from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
 from common.learning.data import DataFolder
-from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem
+from common.learning.network_task import NetworkTask
+from common.learning.task import ClientFiles, Measured, OwnDataProblem, OwnDataTask, Problem, Task
 from common.messages.messages import Evaluation, Introduction, Order, Recentring, Report
 from common.rounds.algorithm import Algorithm, client_round
 from common.rounds.history import History
@@ -49,6 +50,7 @@ class Station:
     state_folder: Path | None
     wait_for_disk: bool = True  # before an upload; without it a failure of the power may lose the control variate
     local_density: float | None = None  # what the device can hold, if not what the experiment says
+    loader_workers: int | None = None  # processes that read ahead, at most
 
 
 class ForgottenError(PublicError):
@@ -100,6 +102,7 @@ class Participant:
     def join(cls, experiment: Experiment, station: Station, run: str) -> Participant:
         """Load this client's part of the data and whatever it remembers of the run."""
         algorithm = _for_device(experiment.algorithm, station.local_density)
+        experiment = replace(experiment, task=_with_fewer_readers(experiment.task, station.loader_workers))
         problem, own = _load(experiment, station, run)
         like = algorithm.initial_state(problem.initial_state())
         memory_file = None
@@ -303,6 +306,13 @@ def _for_device(algorithm: Algorithm, local_density: float | None) -> Algorithm:
         return replace(algorithm, local_density=local_density)  # type: ignore[call-arg]
     except ValueError as error:
         raise PublicError(f"--local-density {local_density:g}: {error}") from None
+
+
+def _with_fewer_readers(task: Task, most: int | None) -> Task:
+    """Return the task with no more processes that read ahead than the owner allows: what they read is the same."""
+    if most is None or not isinstance(task, NetworkTask):
+        return task
+    return replace(task, loader_workers=min(most, task.loader_workers))
 
 
 def _load(experiment: Experiment, station: Station, run: str) -> tuple[Problem, int]:

@@ -41,7 +41,7 @@ class ArenaWork(LocalWork):
         self._arena = arena
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the corrected gradient in the arena."""
+        """Return the gradient in the arena; the correction is zero elsewhere."""
         return super().gradient(weights).mul_(self._arena)
 
 

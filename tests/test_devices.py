@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from common.codec.vector import Known
 from common.errors import UserError
 from common.experiment.experiment import Experiment
 from common.experiment.files import load_experiment
+from common.learning.objectives.network import NetworkObjective
 from common.learning.own_code import is_out_of_memory
 from common.messages.messages import Order
 from common.program.device import deal_out, devices_here
@@ -36,6 +38,7 @@ from common.rounds.state import ServerState
 from server.link.hub import Hub
 from strategies.hybrid import Hybrid
 from tests.harness.disk import waits_for_the_disk
+from tests.harness.own_models import Points
 from tests.harness.pages import REPOSITORY
 from tests.harness.processes import deploy
 
@@ -79,6 +82,17 @@ def test_a_device_holds_in_its_steps_what_it_can_and_uploads_as_the_others() -> 
 def test_a_local_density_that_cannot_be_is_refused(algorithm: str, density: float, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
         participant(algorithm, density)
+
+
+@pytest.mark.parametrize(("asked", "allowed", "readers"), [(4, 1, 1), (4, 0, 0), (1, 3, 1), (4, None, 4)])
+def test_an_owner_says_how_many_processes_read_ahead(
+    asked: int, allowed: int | None, readers: int, tmp_path: Path
+) -> None:
+    experiment = replace(load_experiment("digits", SETTINGS), task=Points(loader_workers=asked))
+    station = Station(name="a", part=None, data=tmp_path, device=CPU, state_folder=None, loader_workers=allowed)
+    objective = Participant.join(experiment, station, "run")._objective
+    assert isinstance(objective, NetworkObjective)
+    assert objective.task.loader_workers == readers
 
 
 def output_of(program: str) -> str:

@@ -15,11 +15,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from common.vectors import select_long
+from common.vectors.descent import descend
 from common.vectors.select_band import GREATEST_MAGNITUDE, band_by_numpy
 from common.vectors.sparsity import WarmTopK, top_k
 
 pytest.importorskip("numba")
-from common.vectors import select_fast
+from common.vectors import machine_code, select_fast
+from common.vectors.descent_fast import descend_by_numba
 
 VALUES = st.sampled_from([0.0, -0.0, 1e-45, -1e-45, 1e-40, 0.5, -0.5, 1.0, -1.0, 3.4e38]) | st.floats(-2, 2, width=32)
 VECTORS = hnp.arrays(np.float32, st.integers(1, 400), elements=VALUES, fill=VALUES)
@@ -43,7 +45,7 @@ def used_for_all_that_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def three_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let small vectors be shared among threads."""
-    monkeypatch.setattr(select_fast, "LEAST_PART", 5)
+    monkeypatch.setattr(machine_code, "LEAST_PART", 5)
     before = torch.get_num_threads()
     torch.set_num_threads(3)
     yield
@@ -74,6 +76,24 @@ def test_a_band_is_that_of_numpy_with_threads() -> None:
         vector = generator.integers(-9, 10, size).astype(np.float32)
         for bounds in ((9.0, 9.0), (8.0, 9.0), (1.0, 9.0)):  # one that fits into its room, and such that do not
             assert_same_band(vector, bounds)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("size", [1, 7, 40_001])
+def test_a_step_is_that_of_torch(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    weights, gradient, correction = (torch.randn(size, generator=generator) for _ in range(3))
+    ours, version = weights.clone(), weights._version
+    assert descend_by_numba(ours, gradient.clone(), correction, 0.0371) is ours
+    assert torch.equal(ours, weights - (gradient - correction) * 0.0371)
+    assert ours._version > version, "torch knows that it was written to"
+
+
+def test_a_step_of_a_long_vector_is_the_same_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    weights, gradient, correction = torch.randn(3, 100_003, generator=torch.Generator().manual_seed(1))
+    fast = descend(weights.clone(), gradient.clone(), correction, 0.1)
+    monkeypatch.setattr(select_long, "FAST_FROM", len(weights) + 1)
+    assert torch.equal(descend(weights.clone(), gradient.clone(), correction, 0.1), fast)
 
 
 @pytest.mark.usefixtures("three_threads")

@@ -21,9 +21,9 @@ from torch import nn
 from common.errors import UserError
 from common.experiment import plugins
 from common.experiment.files import load_experiment
-from common.learning import images
 from common.learning.data import DataFolder
-from common.learning.images import flip_and_crop
+from common.learning.images import ImageTask, Pictures
+from common.learning.network_task import NetworkTask
 from common.learning.networks import ResNet18
 from common.learning.objectives.network import NetworkObjective
 from common.learning.task import OwnDataTask, Problem, Task
@@ -431,7 +431,8 @@ def test_images_are_augmented(data: DataFolder, monkeypatch: pytest.MonkeyPatch)
     problem = load("cifar10", data)
     state = problem.initial_state()
     augmented = first_gradient(problem.objective([0]), state.model, state.buffers)
-    monkeypatch.setattr(images, "flip_and_crop", lambda pixels, generator: pixels)
+    monkeypatch.setattr(ImageTask, "in_memory", NetworkTask.in_memory)
+    problem = load("cifar10", data)
     assert not torch.equal(augmented, first_gradient(problem.objective([0]), state.model, state.buffers))
 
 
@@ -509,10 +510,29 @@ def test_a_network_without_batchnorm_federates(data: DataFolder, monkeypatch: py
     assert len(records) == 2
 
 
-def test_flip_and_crop_moves_images_by_at_most_four_pixels() -> None:
-    image = torch.zeros(1, 3, 32, 32, dtype=torch.uint8)
-    image[:, :, 10, 20] = 200
-    generator = torch.Generator().manual_seed(0)
-    seen = {tuple(torch.nonzero(flip_and_crop(image, generator)[0, 0])[0].tolist()) for _ in range(400)}
-    assert {row for row, _ in seen} == set(range(6, 15))
-    assert {column for _, column in seen} == set(range(16, 25)) | set(range(31 - 24, 31 - 15))
+def as_printed(pixels: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """Mirror and shift pictures one by one, as a step draws it: a seed shall always stand for the same."""
+    count, _, side, _ = pixels.shape
+    most = side // 8
+    mirrored = torch.rand(count, 1, generator=generator) < 1 / 2
+    shifts = torch.randint(2 * most + 1, (2, count, 1), generator=generator)[..., 0].T
+    padded = torch.nn.functional.pad(pixels, (most,) * 4)
+    seen = [picture.flip(-1) if mirror else picture for picture, mirror in zip(padded, mirrored, strict=True)]
+    return torch.stack(
+        [one[:, down : down + side, right : right + side] for one, (down, right) in zip(seen, shifts, strict=True)]
+    )
+
+
+@pytest.mark.parametrize(("count", "side", "at_once"), [(100, 32, 32), (70, 16, 8), (10, 40, 32)])
+def test_pictures_are_mirrored_and_shifted_as_drawn_step_by_step(count: int, side: int, at_once: int) -> None:
+    pixels, labels = torch.randint(256, (count, 3, side, side), dtype=torch.uint8), torch.arange(count)
+    batches = Pictures((pixels, labels), CPU, batch_size=32, at_once=at_once)
+    generator = torch.Generator().manual_seed(5)
+    seen = batches.endless(torch.Generator().manual_seed(5))
+    for _ in range(3):
+        order = torch.randperm(count, generator=generator)
+        for chosen in torch.split(order[: count - count % (batches._at_once * batches.per_step)], batches._at_once):
+            shown, of = next(seen)
+            assert torch.equal(of, chosen)
+            assert torch.equal(shown, as_printed(pixels[chosen], generator))
+    assert torch.equal(torch.cat([shown for shown, _ in batches.all()]), pixels), "evaluation sees them as they are"

@@ -45,7 +45,7 @@ class InMemory(Batches):
         """Deal the rows out in random order, epoch after epoch."""
         step = self._at_once * self.per_step
         while True:
-            yield from self._rows(self._shuffled(generator)[: self.count - self.count % step])
+            yield from self._epoch(self._shuffled(generator)[: self.count - self.count % step], generator)
 
     def some(self, count: int, generator: torch.Generator) -> Iterator[Batch]:
         """Give some of the rows."""
@@ -55,6 +55,10 @@ class InMemory(Batches):
         """Give all rows, in their order."""
         for first in range(0, self.count, self._at_once):
             yield tuple(one[first : first + self._at_once] for one in self._tensors)
+
+    def _epoch(self, places: Tensor, generator: torch.Generator) -> Iterator[Batch]:
+        """Give the rows of these places, as training sees them."""
+        return self._rows(places)
 
     def _shuffled(self, generator: torch.Generator) -> Tensor:
         return torch.randperm(self.count, generator=generator, device=self._tensors[0].device)

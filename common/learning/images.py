@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
-from common.learning.batches import Batch
+from common.learning.batches import Batch, InMemory
 from common.learning.blueprint import Blueprint, Input
 from common.learning.network_task import NetworkTask
 from common.ranges import Range
@@ -46,11 +47,54 @@ class ImageTask(NetworkTask):
     batch_size: Annotated[int, Range(at_least=2, at_most=4096)] = 32
     weight_decay: Annotated[float, Range(at_least=0)] = 1e-4
 
+    def in_memory(self, examples: Sequence[Tensor], device: torch.device) -> InMemory:
+        """Return batches of pictures, which are mirrored and shifted in training."""
+        return Pictures(examples, device, batch_size=self.batch_size, at_once=self.at_once)
+
     def transform(self, batch: Batch, generator: torch.Generator | None) -> Batch:
-        """Mirror and shift the pictures in training, and scale them."""
+        """Scale the pictures."""
         pixels, labels = batch
-        seen = pixels if generator is None else flip_and_crop(pixels, generator)
-        return _normalized_on(pixels.device)(seen), labels
+        return _normalized_on(pixels.device)(pixels), labels
+
+
+class Pictures(InMemory):
+    """Pictures and their labels; an epoch mirrors half of them, and shifts each by up to an eighth of its side.
+
+    Where each row and column of pixels comes from is known before an epoch begins: a step then takes its pictures out
+    as it shows them. What comes from beyond an edge comes from a row and a column of zeros.
+    """
+
+    def __init__(self, tensors: Sequence[Tensor], device: torch.device, *, batch_size: int, at_once: int) -> None:
+        super().__init__(tensors, device, batch_size=batch_size, at_once=at_once)
+        self._framed: Tensor | None = None  # with these zeros; only what is trained on needs them
+
+    def _epoch(self, places: Tensor, generator: torch.Generator) -> Iterator[Batch]:
+        pixels, labels = self._tensors
+        if self._framed is None:
+            self._framed = nn.functional.pad(pixels, (0, 1, 0, 1))
+            self._tensors = self._framed[..., :-1, :-1], labels
+        rows, columns = self._moved(len(places), generator)
+        *_, channels, _, wide = self._framed.shape
+        channel = torch.arange(channels, device=pixels.device)[:, None]
+        begins = (wide * ((places[:, None, None] * channels + channel) * wide + rows[:, None]))[..., None]
+        for chosen, begin, column in zip(
+            *(torch.split(one, self._at_once) for one in (places, begins, columns)), strict=True
+        ):
+            yield self._framed.take(begin + column[:, None, None]), labels[chosen]
+
+    def _moved(self, count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Draw from which rows and columns so many pictures come."""
+        side, device = self._tensors[0].shape[-1], self._tensors[0].device
+        most = side // SHIFT_SHARE
+        mirrored, shift = [], []
+        # On a CPU for one step after the other: a seed shall stand for what it has always stood for.
+        for size in (self._at_once,) * (count // self._at_once) if device.type == "cpu" else (count,):
+            mirrored.append(torch.rand(size, 1, generator=generator, device=device) < 1 / 2)
+            shift.append(torch.randint(2 * most + 1, (2, size, 1), generator=generator, device=device))
+        rows, columns = torch.cat(shift, dim=1) - most + torch.arange(side, device=device)
+        columns = torch.where(torch.cat(mirrored), side - 1 - columns, columns)
+        rows, columns = (torch.where((one >= 0) & (one < side), one, side) for one in (rows, columns))
+        return rows, columns
 
 
 class Normalized(nn.Module):
@@ -84,17 +128,3 @@ def image_blueprint(network: nn.Module, side: int, classes: tuple[str, ...]) -> 
         preparation=Normalized(),
         classes=classes,
     )
-
-
-def flip_and_crop(pixels: Tensor, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images and shift each by up to an eighth of its side: where each pixel comes from, at once."""
-    count, channels, side, _ = pixels.shape
-    most = side // SHIFT_SHARE
-    wide = side + 2 * most
-    flipped = torch.rand(count, 1, generator=generator, device=pixels.device) < 1 / 2
-    shift = torch.randint(2 * most + 1, (2, count, 1), generator=generator, device=pixels.device)
-    rows, columns = shift + torch.arange(side, device=pixels.device)
-    columns = torch.where(flipped, wide - 1 - columns, columns)
-    places = (wide * rows)[:, :, None] + columns[:, None, :]
-    padded = nn.functional.pad(pixels, (most,) * 4).flatten(2)
-    return padded.gather(2, places.view(count, 1, -1).expand(-1, channels, -1)).view(pixels.shape)

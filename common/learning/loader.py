@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from common.learning.batches import Batch, Batches, InMemory, examples_in, moved, sizes
+from common.learning.batches import Batch, Batches, examples_in, moved, sizes
 from common.learning.network_task import NetworkTask
 from common.learning.own_code import OwnCodeError, own_code
 from common.randomness import all_streams, seed_all
@@ -54,7 +54,7 @@ def batches_of(
     if isinstance(data, TensorDataset) and not data.tensors:
         raise OwnCodeError(task, place, "its TensorDataset has no tensors")
     if type(data) is TensorDataset and type(task).collate is NetworkTask.collate:
-        return InMemory(data.tensors, device, batch_size=task.batch_size, at_once=task.at_once)
+        return task.in_memory(data.tensors, device)
     return ExamplesLoader(task, data, device, place, ahead)
 
 

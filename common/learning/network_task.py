@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from common.learning.batches import Batch, examples_in
+from common.learning.batches import Batch, InMemory, examples_in
 from common.learning.task import Task
 from common.learning.trained_part import Sparse
 from common.ranges import Range
@@ -89,3 +89,7 @@ class NetworkTask(Task):
     def collate(self, examples: list[Any]) -> Batch:
         """Make a batch of examples."""
         return default_collate(examples)
+
+    def in_memory(self, examples: Sequence[Tensor], device: torch.device) -> InMemory:
+        """Return the batches of examples that are rows of tensors."""
+        return InMemory(examples, device, batch_size=self.batch_size, at_once=self.at_once)

@@ -23,6 +23,7 @@ from common.rounds.objective import Gradient, Objective
 from common.rounds.rounding import rounded, rounded_statistics
 from common.rounds.schedule import ScheduleKind
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
+from common.vectors.descent import descend
 from common.vectors.remainder import Remainder
 from common.vectors.sparsity import WarmTopK, kept_count, top_k
 
@@ -40,12 +41,12 @@ class LocalWork:
 
     def step(self, weights: Tensor, *, at: Tensor | None = None) -> Tensor:
         """Make w - gamma (grad f_i(w) - h_i) of w, or with the gradient `at` another point."""
-        return weights.sub_(self.gradient(weights if at is None else at).mul_(self._learning_rate))
+        gradient = self.gradient(weights if at is None else at)
+        return descend(weights, gradient, self._correction, self._learning_rate)
 
     def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient at w less the correction against client drift, for the caller to overwrite."""
-        gradient = self._gradient(weights)
-        return gradient if self._correction is None else gradient.sub_(self._correction)
+        """Return the gradient at w, before it is corrected, for the caller to overwrite."""
+        return self._gradient(weights)
 
     def pruned(self, weights: Tensor, density: float) -> Tensor:
         """Return TopK(w) as a point for the next gradient, there where a network reads it."""

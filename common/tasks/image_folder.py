@@ -29,7 +29,8 @@ from common.learning.vision import torchvision
 from common.ranges import Range
 
 _MOST_CLASSES = 1_000
-_MOST_PIXELS = {"batch_size": 1 << 25, "loss_samples": 1 << 27}  # at once; a step takes some 500 bytes for each
+_MOST_PIXELS_AT_ONCE = 1 << 25  # some 500 bytes are taken for each
+_MOST_PIXELS_OF_A_LOSS = 1 << 27  # one part after the other: this is a matter of time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +48,13 @@ class ImageFolder(ImageTask, OwnDataTask):
             raise ValueError("classes: name at least two, each once, such as [cat, dog]")
         if len(self.classes) > _MOST_CLASSES:
             raise ValueError(f"classes: {len(self.classes)}, where {_MOST_CLASSES} are the most")
-        for name, most in _MOST_PIXELS.items():
-            if getattr(self, name) * self.image_size**2 > most:
-                largest = most // self.image_size**2
-                raise ValueError(
-                    f"{name} = {getattr(self, name)}: at most {largest} with image_size = {self.image_size}"
-                )
+        self._refuse_more_pixels("micro_batch" if self.micro_batch else "batch_size", _MOST_PIXELS_AT_ONCE)
+        self._refuse_more_pixels("loss_samples", _MOST_PIXELS_OF_A_LOSS)
+
+    def _refuse_more_pixels(self, name: str, most: int) -> None:
+        count, largest = getattr(self, name), most // self.image_size**2
+        if count > largest:
+            raise ValueError(f"{name} = {count}: at most {largest} with image_size = {self.image_size}")
 
     def problem(
         self, parts: Sequence[ClientFiles], *, clients: int, seed: int, device: torch.device

@@ -1,31 +1,21 @@
-"""The pass of `select_band` as machine code, by numba: the extra `fast`.
+"""The pass of `select_band` as machine code: the extra `fast`.
 
 Small blocks are counted without a branch, many entries at a time; the few that hold one between the bounds are read
-again while they are in the cache. Clients can be threads of one process, where numba's own threads are not safe: these
-here are Python's, whose lock the machine code does not need.
-
-Who imports this module waits until the machine code is made, which takes a second or two, or is read from where an
-earlier process has left it: in `__pycache__` here, in the user's cache where that cannot be written to.
+again while they are in the cache.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-
-import numba
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from common.vectors.divergence import refuse_infinite
+from common.vectors.machine_code import compiled, in_parts
 from common.vectors.select_band import GREATEST_MAGNITUDE, Band, Indices, Vector, band_by_numpy
 
 Bits = NDArray[np.int32]
-Scan = Callable[[Bits, np.int32, np.int32, Bits, Indices], tuple[int, int, int, int]]
 
 BLOCK = 128  # entries
-LEAST_PART = 1 << 19  # entries for which another thread is worth its start
 ROOM = 1 / 16  # for what is between the bounds, as a fraction of all entries
 MAGNITUDE_BITS = np.int32(0x7FFFFFFF)  # all but the sign; read as integers, they order like the numbers
 
@@ -41,30 +31,14 @@ def band_by_numba(values: Vector, low: float, high: float, out: Vector) -> Band:
         refuse_infinite(finite=largest <= greatest)
         return above, at_least, places[:found] + start
 
-    threads = max(1, min(torch.get_num_threads(), bits.size // LEAST_PART))
-    edges = [bits.size * part // threads for part in range(threads + 1)]
-    if threads == 1:
-        parts = [scanned(*edges)]
-    else:
-        with ThreadPoolExecutor(threads) as pool:
-            parts = list(pool.map(scanned, edges[:-1], edges[1:]))
-    above, at_least, found = zip(*parts, strict=True)
+    above, at_least, found = zip(*in_parts(bits.size, scanned), strict=True)
     places = np.concatenate(found)
     if places.size < sum(at_least) - sum(above):  # there was no room for all
         return band_by_numpy(values, low, high, out)
     return Band(sum(above), places, values.take(places))
 
 
-def _compiled(scan: Scan) -> Scan:
-    signature = "UniTuple(int64, 4)(int32[::1], int32, int32, int32[::1], int64[::1])"
-    try:
-        made: Scan = numba.njit(signature, nogil=True, cache=True)(scan)
-    except (OSError, RuntimeError):  # there is nowhere to leave it for the next process
-        made = numba.njit(signature, nogil=True)(scan)
-    return made
-
-
-@_compiled
+@compiled("UniTuple(int64, 4)(int32[::1], int32, int32, int32[::1], int64[::1])")
 def _scan(bits: Bits, low: np.int32, high: np.int32, kept: Bits, places: Indices) -> tuple[int, int, int, int]:
     """Count and keep what is above `high`, count what is at least `low`, and write down the places of what is between.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.vectors import select_long, select_rows
-from common.vectors.select_on_device import top_k_on_device
+from common.vectors.select_on_device import OnDevice
 
 
 def kept_count(density: float, size: int) -> int:
@@ -34,6 +34,7 @@ class WarmTopK:
     def __init__(self) -> None:
         self._rows: dict[float, select_rows.Bounds] = {}
         self._long: dict[float, select_long.Threshold] = {}
+        self._on_device = OnDevice()
         self._last: tuple[Tensor, int, int, NDArray[Any]] | None = None
 
     def __call__(self, vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
@@ -45,7 +46,7 @@ class WarmTopK:
             return vector if out is None else out.copy_(vector)
         out = torch.empty_like(vector) if out is None else out
         if vector.device.type != "cpu":
-            return top_k_on_device(vector, kept, out)
+            return self._on_device.top_k(vector, kept, out)
         torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
         if select_long.is_for(vector, kept):
             threshold = self._long.setdefault(density, select_long.Threshold())

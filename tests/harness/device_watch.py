@@ -24,7 +24,7 @@ class DeviceWatch:
     """What some work asked of the device."""
 
     def __init__(self) -> None:
-        self.operators: Counter[str] = Counter()  # but for views, and for room in which nothing is yet
+        self.operators: Counter[str] = Counter()  # but for views
         self.sent: Counter[str] = Counter()  # from the host, by the operator that did it
 
     def __sub__(self, other: DeviceWatch) -> DeviceWatch:
@@ -69,7 +69,7 @@ class _Operators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = function.overloadpacket.__name__
         devices = {one.device.type for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)}
         is_for_device = "meta" in devices or _is_meta(kwargs.get("device"))
-        if is_for_device and not function.is_view and not name.startswith("empty"):
+        if is_for_device and not function.is_view:
             self._watch.operators[name] += 1
         if is_for_device and "cpu" in devices:
             self._watch.sent[name] += 1

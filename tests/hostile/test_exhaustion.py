@@ -53,6 +53,9 @@ GREEDY = {
     "task.batch_size = 10000000": with_task(name="cifar10", batch_size=10**7),
     "task.loss_samples = 10000000": with_task(name="cifar10", loss_samples=10**7),
     "task.image_size = 100000": with_task(name="image_folder", classes="[a, b]", image_size=10**5),
+    "micro_batch = 64: at most 32": with_task(
+        name="image_folder", classes="[a, b]", image_size=1024, batch_size=4096, micro_batch=64
+    ),
     "batch_size = 4096: at most 32": with_task(name="image_folder", classes="[a, b]", image_size=1024, batch_size=4096),
     "classes: 2000": with_task(name="image_folder", classes=[f"c{n}" for n in range(2_000)]),
     "12001 features": with_task(name="tabular", target="y", columns=f"{{a: {MANY}}}"),

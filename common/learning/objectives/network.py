@@ -16,6 +16,8 @@ from common.learning.trained_part import TrainedPart
 from common.randomness import global_stream, torch_stream
 from common.rounds.objective import Gradient, Objective
 
+SURELY = 0.99  # of what a gradient may measure: it is not too long, however its squares were added up
+
 
 class NetworkObjective(Objective):
     """One client's mean loss under a network, as its task has it, with weight decay and gradient clipping."""
@@ -25,7 +27,6 @@ class NetworkObjective(Objective):
         self.network = network
         self.batches = batches
         self.device = network.weights.device
-        self.longest = torch.tensor(task.gradient_clip_norm, device=self.device)
         self._seed = seed
         self._client = client
 
@@ -87,14 +88,27 @@ class _BatchGradient(Gradient):
         gradient = self._network.gather()
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
-        norm, longest = torch.linalg.vector_norm(gradient), self._objective.longest
-        if gradient.device.type == "cpu" and norm <= longest:  # where a look at a number costs nothing
-            return gradient
-        return gradient.mul_((longest / norm).clamp_(max=1.0))  # nothing here waits for a device
+        return clipped(gradient, task.gradient_clip_norm)
 
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics of the network."""
         return self._network.read_buffers()
+
+
+def clipped(gradient: Tensor, longest: float) -> Tensor:
+    """Shorten a gradient that is too long."""
+    if gradient.device.type != "cpu":
+        return clipped_on_device(gradient, longest)
+    if gradient.dot(gradient) < (SURELY * longest) ** 2:  # sooner than the norm, and not quite as exact
+        return gradient
+    norm = torch.linalg.vector_norm(gradient)
+    return gradient if norm <= longest else gradient.mul_(torch.tensor(longest) / norm)
+
+
+def clipped_on_device(gradient: Tensor, longest: float) -> Tensor:
+    """Do the same in one operator, and without a look at the norm."""
+    gradient[None].renorm_(p=2, dim=0, maxnorm=longest)
+    return gradient
 
 
 def examples_of(task: NetworkTask, batch: Batch) -> int:
