@@ -23,7 +23,6 @@ STUDY = EndStudy(
         method("sparse_proxskip"),
         _arena(1.5, 0.2, 2),
         _arena(2.5, 0.2, 2),
-        _arena(4, 0.2, 2),
         _arena(2.5, 1, 2),
         _arena(2.5, 0.2, 10),
     ),
@@ -31,18 +30,16 @@ STUDY = EndStudy(
         local_steps=1_600,
         seeds=3,
         evaluations=20,
-        rounds={"femnist-90": 50, "femnist-95": 200, "blogfeedback-90": 160},
+        rounds={"femnist-90": 50, "femnist-95": 200},
     ),
     quick=Effort(local_steps=160, seeds=1, evaluations=4),
     depends_on_seed=True,
     by_sparsity={
         "writers, 90 %": "femnist-90",
         "writers, 95 %": "femnist-95",
-        "BlogFeedback, 90 %": "blogfeedback-90",
     },
     quantities=[
         Quantity("test_accuracy", "accuracy, %", 1, 100, evaluations=3),
-        Quantity("test_r2", "R², %", 1, 100, evaluations=3),
         Quantity("control_relative", "sum of h, relative, 1e-6", 2, 1e6),
     ],
     drawn=[
