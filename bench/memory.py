@@ -1,8 +1,8 @@
 """What a client takes in memory beyond bare training of the same module, in models: each in a process of its own.
 
 `python -m bench.memory` prints it, with names of methods behind it for these. A batch is small here, as what a batch
-takes would hide what a round does. Downloads are dense and come in a file, as they do over the link; the client's memory
-is on disk.
+takes would hide what a round does. Downloads are dense and come in a file, as they do over the link; the memory of a
+client is on disk.
 """
 
 from __future__ import annotations
