@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from common.codec.payload import decode_upload
-from common.codec.vector import Known
+from common.codec.vector import Known, decode_entries
 from common.errors import UserError
 from common.experiment.config import Source, read
 from common.rounds.history import History
@@ -18,7 +19,7 @@ from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState
 from common.storage.slots import Slots
 from common.storage.spool import Spool
 
-FORMAT = "3"  # of what is saved; what an earlier version saved is as good as lost
+FORMAT = "4"  # of what is saved; what an earlier version saved is as good as lost
 
 
 class MemoryFile:
@@ -43,6 +44,7 @@ class MemoryFile:
             "history": json.dumps(asdict(memory.history)),
             "plan": _plan_text(pending.plan) if pending is not None else "",
             "kept": " ".join(map(str, memory.kept)),
+            "given": str(pending.given) if pending is not None else "",
             "checksum": str(pending.checksum) if pending is not None else "",
         }
         self._slots.write(tensors, metadata, wait_for_disk=wait_for_disk or self._wait_for_disk)
@@ -54,32 +56,41 @@ class MemoryFile:
             return None  # or of an earlier run, which is over, or of an earlier version: the server then re-centres
         tensors, metadata = saved
         try:
-            pending = _pending(metadata, tensors, like)
+            kept = {int(digest): _bytes_of(tensors[f"kept {digest}"]) for digest in metadata["kept"].split()}
+            pending = _pending(metadata, tensors, kept, like)
             control = _checked(tensors.get("control"), like)
             history = read(History, json.loads(metadata["history"]), Source("its history"))
-            kept = {int(digest): _bytes_of(tensors[f"kept {digest}"]) for digest in metadata["kept"].split()}
         except (KeyError, ValueError, TypeError, RecursionError, UserError) as error:
             where = self._slots.files[0]
             raise UserError(f"{where} is not a client's memory: {error!r}; move it away to start afresh") from None
         return ClientMemory(control=control, history=history, pending=pending, kept=kept)
 
 
+def known_of(pending: Pending, kept: Mapping[int, bytes | Spool], like: ServerState) -> Known:
+    """Return what is known of a pending upload: the model that it is given, and the step of its grid."""
+    given = decode_entries(kept[pending.given], like.model.shape[-1]) if pending.given else None
+    return Known(given=given, step=pending.plan.step or None)
+
+
 def _plan_text(plan: RoundPlan) -> str:
     return json.dumps({field.name: getattr(plan, field.name) for field in fields(plan)}, default=list)
 
 
-def _pending(metadata: dict[str, str], tensors: dict[str, Tensor], like: ServerState) -> Pending | None:
+def _pending(
+    metadata: dict[str, str], tensors: dict[str, Tensor], kept: Mapping[int, bytes], like: ServerState
+) -> Pending | None:
     if not metadata["plan"]:
         return None
     plan = read(RoundPlan, json.loads(metadata["plan"]), Source("its plan"))
-    sent = _bytes_of(tensors["sent"])
-    decode_upload(sent, like, known=Known(step=plan.step or None))  # or it is none
-    return Pending(
+    pending = Pending(
         plan=plan,
         reference=_checked(tensors.get("reference"), like),
-        sent=sent,
+        sent=_bytes_of(tensors["sent"]),
+        given=int(metadata["given"]),
         checksum=int(metadata["checksum"]) % 2**32,
     )
+    decode_upload(pending.sent, like, known=known_of(pending, kept, like))  # or it is none
+    return pending
 
 
 def _checked(vector: Tensor | None, like: ServerState) -> Tensor | None:

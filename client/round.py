@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from client.limits import peak_memory
-from client.memory import MemoryFile
+from client.memory import MemoryFile, known_of
 from client.part import Part
 from client.shared_problem import SharedProblem
 from client.state_folder import identity_of
 from common.codec.given import Given, given_to_uploads
 from common.codec.payload import checksum_of, decode_upload, encode_upload
 from common.codec.scales import scale_of
-from common.codec.vector import Known, decode, encode
+from common.codec.vector import decode, encode
 from common.errors import PublicError
 from common.experiment import plugins
 from common.experiment.experiment import Experiment
@@ -123,18 +123,17 @@ class Participant:
     def train(self, order: Order) -> Report[bytes | Spool]:
         """Run a round, which uses the order's model up; asked again for the one just done, send the same bytes."""
         given = given_to_uploads(order.plan, order.state.model)
-        near = self._near(given)
         if self._is_asked_again(order):
-            upload, seconds = self._again(near), dict[str, float]()
+            pending, seconds = self._again(self._near(given)), dict[str, float]()
         else:
-            upload, seconds = self._finished(order, given)
+            pending, seconds = self._finished(order, given)
         return Report(
             client=self.name,
             round=order.plan.round,
             seconds=seconds,
             peak=peak_memory(self._device),
-            upload=upload,
-            given=near.digest if near else 0,
+            upload=pending.sent,
+            given=pending.given,
         )
 
     def kept(self, digest: int) -> Given | None:
@@ -146,17 +145,16 @@ class Participant:
         """Return the model that an upload is given: that of its order, if it is near that."""
         return given if self._algorithm.uploads_are_near else None
 
-    def _again(self, given: Given | None) -> bytes | Spool:
+    def _again(self, given: Given | None) -> Pending:
         """Return the pending upload, given the model of this order, which is mostly what it was given before."""
         memory, pending = self._memory, self._memory.pending
         assert pending is not None
-        upload = _sent(pending, self._uploaded_like)
-        encoded = encode_upload(upload, scale_of(pending.plan), given.entries if given else None)
-        if (checksum := checksum_of(encoded)) != pending.checksum:
-            self._remember(replace(memory, pending=replace(pending, checksum=checksum)))
-        return encoded
+        if pending.given != (given.digest if given else 0):
+            pending = _encoded(pending, self._sent(pending), given)
+            self._remember(replace(memory, pending=pending, kept=_with(given, memory.kept)))
+        return pending
 
-    def _finished(self, order: Order, given: Given | None) -> tuple[bytes | Spool, dict[str, float]]:
+    def _finished(self, order: Order, given: Given | None) -> tuple[Pending, dict[str, float]]:
         """Run a round, and remember it before anybody hears of it; say what its phases took."""
         watch, plan = _Stopwatch(), replace(order.plan, client=self._number)
         kept = _with(given, self._memory.kept)
@@ -176,14 +174,11 @@ class Participant:
         pending = memory.pending
         assert pending is not None
         reference = None if pending.reference is upload.model else pending.reference
-        alone = encode_upload(here, scale_of(plan))
-        near = self._near(given)
-        upload_given = encode_upload(here, scale_of(plan), near.entries) if near else alone
-        pending = replace(pending, reference=reference, sent=alone, checksum=checksum_of(upload_given))
+        pending = _encoded(replace(pending, reference=reference), here, self._near(given))
         watch.end("encode")
         self._remember(replace(memory, pending=pending))
         watch.end("save")
-        return upload_given, watch.seconds
+        return pending, watch.seconds
 
     def recentre(self, recentring: Recentring) -> None:
         """Take the mean of all members' control variates from ours; asked again for the same, do nothing."""
@@ -235,10 +230,16 @@ class Participant:
         if pending is None or not self._algorithm.has_control:
             return memory
         if pending.reference is None:
-            reference = _sent(pending, self._uploaded_like).model.to(self._device)
+            reference = self._sent(pending).model.to(self._device)
         else:
             reference = pending.reference.clone()
         return replace(memory, pending=replace(pending, reference=reference))
+
+    def _sent(self, pending: Pending) -> Upload:
+        """Return the upload of a pending round."""
+        sent = decode_upload(pending.sent, self._uploaded_like, known=known_of(pending, self._memory.kept, self.like))
+        control, buffers = (None if one is None else one.dense() for one in (sent.control_change, sent.buffers))
+        return Upload(model=sent.model.dense(), control_change=control, buffers=buffers)
 
     def _is_asked_again(self, order: Order) -> bool:
         """Say whether the pending upload is of an order's round, and made with the control that is counted on."""
@@ -263,11 +264,10 @@ def _with(given: Given | None, kept: Mapping[int, bytes | Spool]) -> dict[int, b
     return {**dict(list(kept.items())[-1:]), given.digest: encode(given.entries.dense())}
 
 
-def _sent(pending: Pending, like: ServerState) -> Upload:
-    """Return the upload of a pending round."""
-    sent = decode_upload(pending.sent, like, known=Known(step=pending.plan.step or None))
-    control, buffers = (None if one is None else one.dense() for one in (sent.control_change, sent.buffers))
-    return Upload(model=sent.model.dense(), control_change=control, buffers=buffers)
+def _encoded(pending: Pending, upload: Upload, given: Given | None) -> Pending:
+    """Return a pending round with its upload, given a model that is kept."""
+    sent = encode_upload(upload, scale_of(pending.plan), given.entries if given else None)
+    return replace(pending, sent=sent, given=given.digest if given else 0, checksum=checksum_of(sent))
 
 
 def _finite(memory: ClientMemory) -> ClientMemory:

@@ -12,7 +12,7 @@ TARGETS = ("bundle", "codec", "experiment", "memory", "messages")
 FOLDER = Path(__file__).parent.parent / "build" / "fuzz"
 LONGEST_SECONDS = 10  # for one input, on a busy machine
 MOST_MEMORY_MB = 1_500  # of the process, of which torch and Flower take a third
-LONGEST_SPELL_SECONDS = 1_200  # then a new process goes on: the engine itself takes a little more with every input
+LONGEST_SPELL_SECONDS = 240  # then a new process goes on: the engine itself takes a little more with every input
 OPTIONS = (f"-timeout={LONGEST_SECONDS}", f"-rss_limit_mb={MOST_MEMORY_MB}", "-print_final_stats=1")
 LAST_LINES = 30  # of the log, which tell what was found
 

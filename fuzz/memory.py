@@ -10,6 +10,7 @@ import struct
 import tempfile
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,7 +19,9 @@ import torch
 from torch import Tensor
 
 from client.memory import MemoryFile
+from common.codec.given import Given
 from common.codec.payload import encode_upload
+from common.codec.vector import encode
 from common.errors import UserError
 from common.rounds.history import History
 from common.rounds.state import ClientMemory, Pending, RoundPlan, ServerState, Upload
@@ -138,6 +141,10 @@ def seeds() -> Iterator[bytes]:
     yield _saved(ClientMemory(control=control, history=history))
     yield _saved(ClientMemory(control=control, history=history, pending=whole))
     yield _saved(ClientMemory(control=control, history=history, pending=other))
+    given = Given.of(torch.tensor([0.0, 1.0, -3.0, 0.0, 0.0, 0.0]))
+    near = replace(whole, sent=bytes(encode_upload(Upload(model=model), given=given.entries)[:]), given=given.digest)
+    kept = {given.digest: encode(given.entries.dense())}
+    yield _saved(ClientMemory(control=control, history=history, pending=near, kept=kept))
 
 
 def _saved(memory: ClientMemory) -> bytes:

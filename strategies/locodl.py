@@ -43,7 +43,7 @@ class LoCoDL(ProxSkip):
     uploads_are_near: ClassVar[bool] = False  # they are distances
 
     upload_density: Density = 0.1  # K / d, of rand-K; `density` is of the model that is evaluated and kept
-    control_step: Annotated[float, Range(above=0, at_most=1)] = 0.5  # chi
+    control_step: Annotated[float, Range(above=0, at_most=1)] = 0.1  # chi: what 10 clients may have with K / d = 0.1
 
     def initial_state(self, state: ServerState) -> ServerState:
         """Start v at zero."""

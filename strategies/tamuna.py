@@ -13,7 +13,8 @@ On the right, the names that things have in the code.
 The h_i of those who were not asked stay, and all of them sum to zero, coordinate by coordinate. Where we deviate: the
 theory allows N / (N - 1) times this eta, but a client does not know N. Those who are there are asked, not a cohort that
 is drawn; with c < s of them all send everything. Where uploads are missing, a coordinate has the mean of those that
-came, and stays as it was where none did.
+came, and stays as it was where none did. Pattern, mean, local step and control are those of Flower's baseline `tamuna`;
+there the eta is an option.
 """
 
 from __future__ import annotations

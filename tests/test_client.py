@@ -29,6 +29,7 @@ from common.rounds.history import History
 from common.rounds.state import ServerState
 from common.storage.spool import Spool
 from tests.harness import small_data
+from tests.harness.disk import waits_for_the_disk
 
 SETTINGS = ["clients=3", "rounds=5", "schedule.period=2"]
 
@@ -248,8 +249,7 @@ def test_a_re_centring_is_on_the_disk_even_where_rounds_need_not_be(
 ) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, replace(station(1, tmp_path), wait_for_disk=False), "run")
-    synced: list[int] = []
-    monkeypatch.setattr("common.storage.slots._sync", synced.append)
+    synced = waits_for_the_disk(monkeypatch)
     once = counted(client.train(order(experiment, 1, torch.zeros(650), NEW)))
     assert not synced
     average, shift = torch.full((650,), 0.01), torch.ones(650)

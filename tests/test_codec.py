@@ -15,13 +15,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from common.codec import bytestream, places, planes, vector
+from common.codec import bytestream, few, places, planes, vector
 from common.codec.bytestream import Reader, deflate, inflate, varint
+from common.codec.change import Known as KnownEntries
 from common.codec.places import WAYS, Gaps, entries_of, information_bits, places_of
-from common.codec.scales import BFLOAT16, FLOAT32, Grid, Scale, Units
+from common.codec.range_coder import RangeReader, RangeWriter
+from common.codec.scales import BFLOAT16, FLOAT32, MOST_BESIDE, Grid, Scale, Units
+from common.codec.symbols import CONTEXTS_OF_NUMBER, Numbers, gaps
 from common.codec.vector import Known, decode, decode_entries, encode
 from common.errors import DecodeError
 from common.rounds.rounding import LARGEST_ON_GRID
+from common.vectors.entries import Entries
 from common.vectors.sparsity import top_k
 from tests.harness.random_vectors import STEP, Drawn, draw, mutated, plain, sealed
 from tests.harness.textbook_codec import book_decode
@@ -30,6 +34,7 @@ SOME = 500
 ROUND_TRIPS = 20_000
 MUTATIONS = 50_000
 SCALES = {FLOAT32.code, BFLOAT16.code, Grid.code, Units.code}
+EMPTY = np.empty(0, np.int32)
 EXAMPLE = torch.tensor([0.0, 0.0, -2.0, 0.0, 0.0, 0.0])
 
 
@@ -297,6 +302,39 @@ def test_few_numbers_are_not_read_where_much_is_known_or_told(monkeypatch: pytes
     monkeypatch.undo()
     with pytest.raises(DecodeError, match="beyond the 256 that were expected"):
         decode(data, 257, known=Known(step=1.0))
+
+
+def test_few_numbers_take_few_bytes() -> None:
+    """What is longer is not looked at."""
+    with pytest.raises(DecodeError, match="1000000 bytes of few numbers"):
+        decode(sealed(b"\x80" + bytes(999_999) + b"\1", 6), 6)
+
+
+def test_nothing_is_far_beside_its_unit() -> None:
+    with pytest.raises(DecodeError, match="far beside"):
+        Units(1.0).values(np.array([1]), np.array([-MOST_BESIDE - 1]))
+
+
+def test_places_of_few_are_within_the_longest_vector() -> None:
+    """Gaps as no writer would write them, which together are more than numpy's integers hold."""
+    known, size = KnownEntries.of(Entries(size=2**31 - 1, places=EMPTY, values=EMPTY.astype(np.float32))), 2**31 - 1
+    writer, far = RangeWriter(few._CONTEXTS), gaps(few._GAPS, (size // 2).bit_length() - 1)
+    writer.write([few._HOW_MANY.path(2), far.path(2**62 - 1), few._OTHER.path(1), far.path(2**62), few._OTHER.path(1)])
+    with pytest.raises(DecodeError, match="beyond the end"):
+        few.decode_few(Reader(writer.end()), known, Grid(1.0), size)
+
+
+@given(st.lists(st.integers(-(2**37), 2**37)), st.integers(0, 20))
+def test_any_numbers_of_few_come_back(numbers: list[int], low_bits: int) -> None:
+    moves, near = Numbers(0, less=1), [abs(number) for number in numbers]
+    distances = gaps(CONTEXTS_OF_NUMBER, low_bits)
+    writer, contexts = RangeWriter(2 * CONTEXTS_OF_NUMBER), 2 * CONTEXTS_OF_NUMBER
+    writer.write(map(moves.path, numbers))
+    writer.write(map(distances.path, near))
+    reader = RangeReader(writer.end(), contexts)
+    assert reader.read([moves.tree] * len(numbers)) == numbers
+    assert reader.read([distances.tree] * len(near)) == near
+    reader.end()
 
 
 def test_a_vector_of_another_size_is_noticed() -> None:

@@ -47,7 +47,7 @@ def offered(program: str, *words: str) -> tuple[list[str], str]:
         ("proxskip-server", ["simulate", "dig"], ["digits"]),
         ("proxskip-server", ["run", "cifar"], ["cifar10", "cifar10-small"]),
         ("proxskip-server", ["compare", "digits", "fed"], [name for name in NAMES if name.startswith("fed")]),
-        ("proxskip-server", ["reproduce", "a"], ["all"]),
+        ("proxskip-server", ["reproduce", "al"], ["all"]),
         ("proxskip-server", ["keys", "re"], ["revoke"]),
         ("proxskip-server", ["local", "digits", "--track", "m"], ["mlflow"]),
         ("proxskip-client", ["doctor", "--experiment", "dig"], ["digits"]),

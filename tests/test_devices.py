@@ -37,6 +37,7 @@ from common.rounds.history import History
 from common.rounds.state import ServerState
 from server.link.hub import Hub
 from strategies.hybrid import Hybrid
+from tests.harness.disk import waits_for_the_disk
 from tests.harness.own_models import Points
 from tests.harness.pages import REPOSITORY
 from tests.harness.processes import deploy
@@ -146,7 +147,7 @@ def take_part(state: Path, *options: str) -> None:
 def test_what_a_client_may_take_is_what_its_options_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     limits: list[tuple[int, int]] = []
     paces: list[float | None] = []
-    on_disk: list[int] = []
+    on_disk = waits_for_the_disk(monkeypatch)
 
     class RecordedPace(Pace):
         def __init__(self, kilobits_a_second: float | None) -> None:
@@ -156,7 +157,6 @@ def test_what_a_client_may_take_is_what_its_options_say(monkeypatch: pytest.Monk
     monkeypatch.setattr("server.link.hub.most_connections", lambda: 1000)
     monkeypatch.setattr(resource, "setrlimit", lambda kind, limit: limits.append((kind, limit[0])))
     monkeypatch.setattr(node, "Pace", RecordedPace)
-    monkeypatch.setattr("common.storage.slots._sync", on_disk.append)
     take_part(tmp_path / "as it is")
     assert (limits, paces) == ([], [None])
     assert len(on_disk) == 2  # of two rounds

@@ -13,6 +13,7 @@ from common.errors import UserError
 from common.storage import slots
 from common.storage.disk import NoRoomError
 from common.storage.slots import Slots
+from tests.harness.disk import waits_for_the_disk
 
 
 def value_in(place: Slots) -> float | None:
@@ -63,7 +64,7 @@ def test_a_power_failure_at_any_moment_leaves_the_last_writing(
     for value in (1.0, 2.0):
         save(place, value)
 
-    def failing(descriptor: int, parts: list[memoryview], start: int) -> int:
+    def failing(descriptor: int, parts: list[memoryview], start: int, _: int) -> int:
         data = b"".join(parts)
         os.pwrite(descriptor, data[: int(share * len(data))], start)
         raise PowerFailsError
@@ -92,7 +93,9 @@ def test_pages_that_got_to_the_disk_in_any_order_are_no_writing(tmp_path: Path) 
 
 def test_what_the_system_writes_in_several_turns_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwritev", lambda descriptor, parts, start: pwrite(descriptor, b"".join(parts)[:7], start))
+    monkeypatch.setattr(
+        os, "pwritev", lambda descriptor, parts, start, _: pwrite(descriptor, b"".join(parts)[:7], start)
+    )
     place = Slots(tmp_path / "a", "a memory")
     save(place, 1.0)
     assert value_in(place) == 1.0
@@ -102,10 +105,22 @@ def test_what_the_system_writes_in_several_turns_is_whole(tmp_path: Path, monkey
 def test_it_is_on_the_disk_if_it_has_to_be(
     waits: bool, synced: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[int] = []
-    monkeypatch.setattr(slots, "_sync", done.append)
+    done = waits_for_the_disk(monkeypatch)
     Slots(tmp_path / "a", "a memory").write({"control": torch.ones(3)}, {}, wait_for_disk=waits)
     assert len(done) == synced
+
+
+def test_where_a_write_cannot_wait_for_the_disk_it_is_asked_for_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[int] = []
+    monkeypatch.setattr(slots, "UNTIL_ON_DISK", 0)
+    monkeypatch.setattr(os, "fsync", done.append)
+    place = Slots(tmp_path / "a", "a memory")
+    for waits in (True, True, False, False):  # the first two are in new files
+        done.clear()
+        place.write({"control": torch.ones(3)}, {}, wait_for_disk=waits)
+        assert bool(done) == waits
 
 
 def test_a_full_disk_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

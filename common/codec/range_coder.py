@@ -1,70 +1,70 @@
 """An adaptive binary range coder: decisions to bytes and back, each at the price of how surprising it is.
 
-A model is written once for both directions: the writer writes the bit that it is given and returns it, the reader
-returns the bit that it reads. The layout is in vector.py.
+A server reads the decisions of many uploads, so both directions are loops without a call. The layout is in vector.py.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterable
+from typing import Any
 
+from common.codec.symbols import PLUS, Path, Tree
 from common.errors import DecodeError
 
 _MASK = 0xFFFFFFFF
 _LEAST_RANGE = 1 << 24
 _FIRST_COUNT, _COUNT_STEP = 1, 5  # so the first decisions count most
 _MANY_COUNTS = 1271  # from which on old ones fade
-MOST_RAW_BITS = 16
-
-Context = list[int]  # how often a decision was 0, how often it was 1
+_MOST_RAW_BITS = 16  # at a time
 
 
-def new_context() -> Context:
-    """Return the context of a decision of which nothing is known."""
-    return [_FIRST_COUNT, _FIRST_COUNT]
+class _Contexts:
+    """How often each decision was 0, and how often it was 1."""
 
+    __slots__ = ("ones", "zeros")
 
-class Coder(Protocol):
-    """Either direction."""
+    def __init__(self, count: int) -> None:
+        self.zeros, self.ones = [_FIRST_COUNT] * count, [_FIRST_COUNT] * count
 
-    def bit(self, context: Context, bit: int) -> int:
-        """Code a decision, and learn from it."""
-
-    def raw(self, bits: int, count: int) -> int:
-        """Code some bits, at most 16, that are as good as random."""
+    def fade(self, context: int) -> None:
+        """Let old decisions count half."""
+        self.zeros[context] = (self.zeros[context] + 1) >> 1
+        self.ones[context] = (self.ones[context] + 1) >> 1
 
 
 class RangeWriter:
-    """Decisions to bytes."""
+    """Symbols to bytes."""
 
-    __slots__ = ("_bytes", "_low", "_range")
-
-    def __init__(self) -> None:
+    def __init__(self, contexts: int) -> None:
+        self._contexts = _Contexts(contexts)
         self._bytes = bytearray()
         self._low, self._range = 0, _MASK
 
-    def bit(self, context: Context, bit: int) -> int:
-        """Write a decision, and learn from it."""
-        zeros, ones = context
-        bound = self._range * zeros // (zeros + ones)
-        if bit:
-            self._low += bound
-            self._range -= bound
-        else:
-            self._range = bound
-        if self._range < _LEAST_RANGE:
-            self._shift()
-        context[bit] += _COUNT_STEP
-        if zeros + ones >= _MANY_COUNTS:
-            _fade(context)
-        return bit
-
-    def raw(self, bits: int, count: int) -> int:
-        """Write bits as they are."""
-        self._range >>= count
-        self._low += bits * self._range
-        self._shift()
-        return bits
+    def write(self, paths: Iterable[Path]) -> None:
+        """Write symbols, and learn from them."""
+        zeros_of, ones_of = self._contexts.zeros, self._contexts.ones
+        for decisions, raw, left in paths:
+            for context, bit in decisions:
+                zeros = zeros_of[context]
+                both = zeros + ones_of[context]
+                bound = self._range * zeros // both
+                if bit:
+                    self._low += bound
+                    self._range -= bound
+                    ones_of[context] += _COUNT_STEP
+                else:
+                    self._range = bound
+                    zeros_of[context] += _COUNT_STEP
+                if both >= _MANY_COUNTS:
+                    self._contexts.fade(context)
+                if self._range < _LEAST_RANGE:
+                    self._shift()
+            while left:
+                count = min(left, _MOST_RAW_BITS)
+                left -= count
+                self._range >>= count
+                self._low += (raw >> left & (1 << count) - 1) * self._range
+                self._shift()
 
     def end(self) -> bytes:
         """Return all bytes; zeros at the end are left out, as a reader finds zeros there anyway."""
@@ -95,57 +95,67 @@ class RangeWriter:
 
 
 class RangeReader:
-    """Bytes to decisions: any bytes give some, so what they say is to be checked by others."""
+    """Bytes to symbols: any bytes give some, so what they say is to be checked by others."""
 
-    __slots__ = ("_code", "_data", "_next", "_range")
-
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes, contexts: int) -> None:
         if data[-1:] == b"\0":
             raise DecodeError("zeros at the end that should have been left out")
-        self._data, self._next = data, 4
+        self._contexts = _Contexts(contexts)
+        self._bytes = iter(data[4:])
         self._code, self._range = int.from_bytes(data[:4].ljust(4, b"\0"), "big"), _MASK
 
-    def bit(self, context: Context, bit: int = 0) -> int:
-        """Read a decision, and learn from it; the bit that is passed has no meaning."""
-        zeros, ones = context
-        bound = self._range * zeros // (zeros + ones)
-        if self._code >= bound:
-            bit = 1
-            self._code -= bound
-            self._range -= bound
-        else:
-            bit = 0
-            self._range = bound
-        if self._range < _LEAST_RANGE:
-            self._shift()
-        context[bit] += _COUNT_STEP
-        if zeros + ones >= _MANY_COUNTS:
-            _fade(context)
-        return bit
-
-    def raw(self, bits: int, count: int) -> int:
-        """Read bits as they are."""
-        self._range >>= count
-        bits = self._code // self._range
-        if bits >> count:
-            raise DecodeError("a stream that no writer would have written")
-        self._code -= bits * self._range
-        self._shift()
-        return bits
+    def read(self, trees: Iterable[Tree]) -> list[Any]:
+        """Read a symbol of each tree, and learn from it."""
+        zeros_of, ones_of = self._contexts.zeros, self._contexts.ones
+        following, code, width = self._bytes, self._code, self._range
+        found = []
+        for context, zero, one in trees:
+            while context >= 0:
+                zeros = zeros_of[context]
+                both = zeros + ones_of[context]
+                bound = width * zeros // both
+                if code < bound:
+                    width = bound
+                    zeros_of[context] = zeros + _COUNT_STEP
+                    chosen = zero
+                else:
+                    code -= bound
+                    width -= bound
+                    ones_of[context] += _COUNT_STEP
+                    chosen = one
+                if both >= _MANY_COUNTS:
+                    self._contexts.fade(context)
+                while width < _LEAST_RANGE:
+                    code = code << 8 | next(following, 0)
+                    width <<= 8
+                context, zero, one = chosen
+            if one:
+                self._code, self._range = code, width
+                raw = self._raw(one)
+                code, width = self._code, self._range
+                zero = zero + raw if context == PLUS else zero - raw
+            found.append(zero)
+        self._code, self._range = code, width
+        return found
 
     def end(self) -> None:
-        """Refuse what goes on after the last decision."""
-        if self._next < len(self._data):
-            raise DecodeError(f"{len(self._data) - self._next} bytes too many")
+        """Refuse what goes on after the last symbol."""
+        if left := sum(1 for _ in self._bytes):
+            raise DecodeError(f"{left} bytes too many")
 
-    def _shift(self) -> None:
-        while self._range < _LEAST_RANGE:
-            byte = self._data[self._next] if self._next < len(self._data) else 0
-            self._code = (self._code << 8 | byte) & _MASK
-            self._next += 1
-            self._range <<= 8
-
-
-def _fade(context: Context) -> None:
-    context[0] = (context[0] + 1) >> 1
-    context[1] = (context[1] + 1) >> 1
+    def _raw(self, left: int) -> int:
+        """Read bits as they are."""
+        raw = 0
+        while left:
+            count = min(left, _MOST_RAW_BITS)
+            left -= count
+            self._range >>= count
+            bits = self._code // self._range
+            if bits >> count:
+                raise DecodeError("a stream that no writer would have written")
+            raw = raw << count | bits
+            self._code -= bits * self._range
+            while self._range < _LEAST_RANGE:
+                self._code = self._code << 8 | next(self._bytes, 0)
+                self._range <<= 8
+        return raw

@@ -122,7 +122,7 @@ class Units(Scale):
     unit: float
 
     code = 3
-    most_few = 1024  # they are written once for all clients, and each reads its own
+    most_few = 2048  # they are written once for all clients, and each reads its own
 
     def exact(self, values: Values) -> Numbers | None:
         """Return the nearest multiples, if none is zero and no value far beside."""
@@ -144,6 +144,8 @@ class Units(Scale):
         """Refuse what is beyond the end."""
         if (np.abs(numbers) > _MOST_UNITS).any():
             raise DecodeError("values beyond the largest of units")
+        if beside is not None and (np.abs(beside) > MOST_BESIDE).any():
+            raise DecodeError("values far beside their units")
         return FLOAT32.values(self._order(numbers) + (0 if beside is None else beside))
 
     def _order(self, multiples: Numbers) -> Numbers:

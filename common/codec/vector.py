@@ -53,17 +53,18 @@ Entries of g that are not zero are known. E being the largest exponent among the
 exponent e has the class min(E - e, 14). Known entries stay or go; of one that stays m = n - near(g) is written, negated
 if g is negative. Entries elsewhere come; ranks number the places that are not known, in their order, from 0.
 
-Few, which is at most 256 entries (1024 in units) where at most 8192 are known: decisions of a range coder, and as the
+Few, which is at most 256 entries (2048 in units) where at most 8192 are known: decisions of a range coder, and as the
 checksum 2 bytes, CRC-16 (polynomial 1021, first value d mod 65536, high bits first) of everything before. For each
 known place in order decide whether it stays (context: its class). If so, in a group of contexts that is half the class,
-rounded down: number(|m| + 1), and unless that was 1 the sign of m, which is a decision (context: the group's own), 1 if
-negative. Then number(k + 1) in a group of its own, where k entries come. For each, its rank less that of the one
-before, less 1 (of the first the rank itself), whose l low bits go apart, l = floor(log2(places that are not known /
-k)): number(high part + 1) in a group of its own, then the low bits as raw bits; then number(|n|) and its sign in a
-group of its own. number(x) of b bits: for i = 1, 2, ... decide whether b > i (context: i) until it is not; then its
-second bit from above if b > 1 (context: b), then the others as raw bits. Raw bits go 16 at a time, the upper ones
-first, and then the rest. There are at most 34 bits. In units number(|c| + 1) and its sign follow each entry in a group
-of their own.
+rounded down: number(|m| + 1), with the sign of m unless that is 0. Then number(k + 1) in a group of its own, where k
+entries come. For each, its rank less that of the one before, less 1 (of the first the rank itself), in a group of its
+own: number(floor(gap / 2^l) + 1), with the l low bits of the gap after its own last bits, l = floor(log2(places that
+are not known / k)); then number(|n|) with the sign of n in a group of its own. In units number(|c| + 1) of all entries,
+with the sign of c unless that is 0, come at the end in a group of their own. number(x) of b bits, at most 39: for i =
+1, ... 7 decide whether b > i (context: i) until it is not; if b > 7 come the five bits of b - 8, the upper ones first
+(context: those before); then the second bit of x from above if b > 1 (context: b); then the sign, where there is one, 1
+if negative (context: the group's own); then the other bits, and the low ones where there are some, as raw bits: 16 at a
+time, the upper ones first, and then the rest.
 
 A context counts zeros and ones, from 1 and 1. A decision adds 5 to its count, and where the two are then more than 1275
 together, both become half, rounded up. Low = 0 and range = 2^32 - 1 at first. For a decision let bound = floor(range

@@ -72,8 +72,9 @@ class Pending:
 
     plan: RoundPlan
     reference: Tensor | None  # what the control is closed with; None: w^_i, to be read from what was sent
-    sent: bytes | Spool = b""  # the upload, encoded by itself
-    checksum: int = 0  # of the upload as it was sent, given the model that the round started from
+    sent: bytes | Spool = b""  # the upload
+    given: int = 0  # the digest of the kept model that it is given; 0: none
+    checksum: int = 0  # of the upload
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

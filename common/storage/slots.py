@@ -33,6 +33,7 @@ HEADER = struct.Struct("<8sQQI4x")  # the magic, the number of the writing, the 
 MAGIC = b"proxskip"
 BLOCK_BYTES = 1 << 20  # that are read at a time
 GROWTH = 1.25  # so that a body that grows a little does not make its file grow each time
+UNTIL_ON_DISK = getattr(os, "RWF_DSYNC", 0)  # a third less than to ask for it afterwards; macOS has no such thing
 KINDS = {torch.float32: "F32", torch.float64: "F64", torch.uint8: "U8"}
 
 Saved = tuple[dict[str, Tensor], dict[str, str]]  # tensors, metadata
@@ -158,9 +159,7 @@ def _write(file: Path, parts: list[memoryview], *, wait_for_disk: bool) -> None:
         if os.fstat(descriptor).st_size < length:
             reserve_room(descriptor, int(GROWTH * length))
             sync(file.parent)  # it may be new there
-        _write_all(descriptor, parts)
-        if wait_for_disk:
-            _sync(descriptor)
+        _write_all(descriptor, parts, wait_for_disk=wait_for_disk)
     finally:
         os.close(descriptor)
 
@@ -173,16 +172,14 @@ def _opened(file: Path) -> int:
         return os.open(file, os.O_RDWR | os.O_CREAT, 0o600)
 
 
-def _write_all(descriptor: int, parts: list[memoryview]) -> None:
+def _write_all(descriptor: int, parts: list[memoryview], *, wait_for_disk: bool) -> None:
     start = 0
     while parts:
-        written = os.pwritev(descriptor, parts, start)
+        written = os.pwritev(descriptor, parts, start, UNTIL_ON_DISK if wait_for_disk else 0)
         start += written
         while parts and written >= len(parts[0]):
             written -= len(parts.pop(0))
         if parts:
             parts[0] = parts[0][written:]
-
-
-def _sync(descriptor: int) -> None:
-    getattr(os, "fdatasync", os.fsync)(descriptor)  # macOS has the latter only
+    if wait_for_disk and not UNTIL_ON_DISK:
+        os.fsync(descriptor)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from server.research.study import (
     Cell,
@@ -89,8 +90,9 @@ class CostStudy(Study):
     experiment: str
     metric: str
     levels: Mapping[str, float]  # by how they are written
-    paper: PaperRows  # Mbit
+    paper: PaperRows  # Mbit, to the first levels
     lowest: float  # of the figure
+    ends: Sequence[Quantity] = ()  # which show what a method reaches at all
 
     @property
     def experiments(self) -> Mapping[str, str]:
@@ -108,16 +110,17 @@ class CostStudy(Study):
         return [StudyFigure("curves", "all", panels)]
 
     def table(self, curves: Curves, effort: Effort) -> Table:
-        """Return Mbit as the paper counts, and kilobytes as they are sent."""
+        """Return Mbit as the paper counts, kilobytes as they are sent, and where it ends."""
         mbit = [TableColumn(f"to {name}", 3, "Mbit") for name in self.levels]
-        sent = [TableColumn(f"to {name}", 2, SENT.name) for name in self.levels]
-        table = Table([*mbit, *sent])
+        kilobytes = [TableColumn(f"to {name}", 2, SENT.name) for name in self.levels]
+        table = Table([*mbit, *kilobytes, *(TableColumn("in the end", one.digits, one.name) for one in self.ends)])
         for method in self.methods:
             runs = self.curves_of(method, "all", curves, effort)
-            paper: Sequence[float | None] = self.paper.get(method.label) or [None] * len(self.levels)
+            paper = self.paper.get(method.label, ())
             levels = self.levels.values()
-            bits = [self._cost(runs, level, "bits", 1e-6, beside) for level, beside in zip(levels, paper, strict=True)]
-            table.rows[method.label] = [*bits, *(self._cost(runs, level, "bytes", 1e-3) for level in levels)]
+            bits = [self._cost(runs, level, "bits", 1e-6, beside) for level, beside in zip_longest(levels, paper)]
+            sent = [self._cost(runs, level, "bytes", 1e-3) for level in levels]
+            table.rows[method.label] = [*bits, *sent, *(_end(runs, one, method.label) for one in self.ends)]
         return table
 
     def _cost(

@@ -100,6 +100,7 @@ class Simulation:
         self.checkpoint = Checkpoint(round=0, state=self.algorithm.initial_state(problem.initial_state()))
         self.cohorts = self._cohorts(device)
         self.encodes = experiment.codec.encode_in_simulation  # what goes up and down, to count its bytes
+        self.encodes_every = 1  # one of so many uploads of a round, evenly spread
         self._participation = participation
         self._given: Given | None = None  # the model that the last round started from
         self._keepers: set[int] = set()  # who took part in it, and so can be given it
@@ -190,7 +191,7 @@ class Simulation:
             trained.append((cohort, memory))
             counted = cohort.counted(upload)
             uploads.add(counted)
-            payload_up = self._payload_bytes_up(plan, cohort, counted, given)
+            payload_up = self._payload_bytes_up(plan, cohort, counted, given, first=len(values))
             for count, up in zip(_values(counted), payload_up, strict=True):
                 client = present[len(values)]
                 name = f"client-{client}"
@@ -221,13 +222,16 @@ class Simulation:
         return {client: lengths[given] for client, given in is_given.items()}
 
     def _payload_bytes_up(
-        self, plan: RoundPlan, cohort: Cohort, counted: Upload, given: Given | None
+        self, plan: RoundPlan, cohort: Cohort, counted: Upload, given: Given | None, first: int
     ) -> Sequence[int | None]:
-        """Return how long the upload of each client is, encoded; None where nothing is."""
+        """Return how long the upload of each client is, encoded; None for those that are not."""
         if not self.encodes:
             return [None] * (1 if cohort.rows is None else len(counted.model))
         scale, entries = scale_of(plan), given.entries if given and self.algorithm.uploads_are_near else None
-        return [len(encode_upload(one, scale, entries)) for one in cohort.uploads(counted)]
+        return [
+            None if place % self.encodes_every else len(encode_upload(one, scale, entries))
+            for place, one in enumerate(cohort.uploads(counted), first)
+        ]
 
     def _present(self, round_number: int) -> list[int]:
         """Return who takes part in a round."""

@@ -198,23 +198,30 @@ class _NumberDecoder:
     def decide(self, *context: object) -> bool:
         return bool(self.decoder.decide(self.contexts[context]))
 
-    def number(self, group: str) -> int:
+    def number(self, group: str, *, signed_from: int | None = None, low: int = 0) -> int:
+        """Read a number and its low bits; of one that is as large, with its sign."""
         bits = 1
-        while self.decide(group, "longer", bits):
+        while bits < 8 and self.decide(group, "longer", bits):
             bits += 1
-        return 1 if bits == 1 else self.raw(2 + self.decide(group, "second", bits), bits - 2)
-
-    def raw(self, above: int, left: int) -> int:
+        if bits == 8:
+            bits += self.upper_first(group, 5)
+        above, left = (1, 0) if bits == 1 else (2 + self.decide(group, "second", bits), bits - 2)
+        has_sign = signed_from is not None and above * 2**left >= signed_from
+        sign = -1 if has_sign and self.decide(group, "sign") else 1
+        left += low
         while left:
             above, left = above * 2 ** min(16, left) + self.decoder.raw(min(16, left)), left - min(16, left)
-        return above
+        return sign * above
+
+    def upper_first(self, group: str, count: int) -> int:
+        above = ""
+        for _ in range(count):
+            above += str(int(self.decide(group, "length", above)))
+        return int(above, 2)
 
     def signed(self, group: str) -> int:
-        magnitude = self.number(group) - 1
-        return self.sign(group) * magnitude if magnitude else 0
-
-    def sign(self, group: str) -> int:
-        return -1 if self.decide(group, "sign") else 1
+        number = self.number(group, signed_from=2)
+        return number - 1 if number > 0 else number + 1
 
 
 def _classes(given: Sequence[float]) -> dict[int, int]:
@@ -228,21 +235,20 @@ def _outwards(value: float) -> int:
 
 
 def _few(data: bytes, given: Sequence[float], near: Near, in_units: bool) -> list[tuple[int, int]]:
-    decoder, classes, numbers = _NumberDecoder(data), _classes(given), [(0, 0)] * len(given)
-
-    def beside() -> int:
-        return decoder.signed("beside") if in_units else 0
-
+    decoder, classes, moved = _NumberDecoder(data), _classes(given), dict[int, int]()
     for place, kind in classes.items():
         if decoder.decide("stays", kind):
-            moved = _outwards(given[place]) * decoder.signed(f"moved {kind // 2}")
-            numbers[place] = near(given[place]) + moved, beside()
+            moved[place] = decoder.signed(f"moved {kind // 2}")
     others = [place for place in range(len(given)) if place not in classes]
     come, rank = decoder.number("how many") - 1, -1
+    low = int(math.log2(len(others) // come)) if come else 0
     for _ in range(come):
-        rank += 1 + decoder.raw(decoder.number("gap") - 1, int(math.log2(len(others) // come)))
-        magnitude = decoder.number("others")
-        numbers[others[rank]] = decoder.sign("others") * magnitude, beside()
+        rank += 1 + decoder.number("gap", low=low) - 2**low
+        moved[others[rank]] = decoder.number("others", signed_from=1)
+    numbers = [(0, 0)] * len(given)
+    for place, move in moved.items():
+        number = near(given[place]) + _outwards(given[place]) * move if place in classes else move
+        numbers[place] = number, decoder.signed("beside") if in_units else 0
     return numbers
 
 

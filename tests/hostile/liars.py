@@ -43,7 +43,9 @@ def liar(lie: Lie) -> type[Participant]:
             )
             lied = encode_upload(lie(honest, order))
             # It remembers what it sent, as one that does not would be found out by its history.
-            self._memory = replace(self._memory, pending=replace(pending, sent=lied, checksum=checksum_of(lied)))
+            self._memory = replace(
+                self._memory, pending=replace(pending, sent=lied, given=0, checksum=checksum_of(lied))
+            )
             return replace(report, upload=lied, given=0)
 
     return Liar

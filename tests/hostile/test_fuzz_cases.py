@@ -37,6 +37,7 @@ def memory(kind: str = "F32", shape: tuple[int, ...] = (6,), **metadata: str) ->
             "history": "{}",
             "plan": json.dumps(PLAN),
             "kept": "",
+            "given": "0",
             "checksum": "0",
             **metadata,
         },

@@ -18,7 +18,9 @@ from tests.hostile.liars import LIES, federation, flipped, liar
 SHORT = ["rounds=30", "schedule.period=8"]
 
 
-@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.parametrize(
+    "lie", ["flipped signs", *(pytest.param(one, marks=pytest.mark.slow) for one in LIES if one != "flipped signs")]
+)
 def test_two_of_ten_that_lie_cost_less_than_a_point(lie: str) -> None:
     """Where the plain mean fails."""
     experiment = experiment_of("digits", SHORT)

@@ -5,20 +5,14 @@ from __future__ import annotations
 from server.research.study import Effort, Panel, StudyFigure, method
 from server.research.study_kinds import EndStudy, Quantity
 
-
 LAST = 5  # evaluations whose mean is shown: a small ResNet swings by some points from one to the next
-
-
-def _on_grid(bits: int) -> tuple[str, str]:
-    return "codec.precision=grid", f"codec.grid_bits={bits}"
-
 
 STUDY = EndStudy(
     title="Uploads in each precision",
     methods=(
         method("sparse_proxskip", "codec.precision=float32", label="float32"),
         method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
-        *(method("sparse_proxskip", *_on_grid(bits), label=f"grid, grid_bits={bits}") for bits in (4, 2, 1)),
+        method("sparse_proxskip", "codec.precision=grid", "codec.grid_bits=2", label="grid, grid_bits=2"),
     ),
     full=Effort(
         local_steps=800,
