@@ -56,8 +56,8 @@ class Scaffold(FedAvg, dense=True):
         assert memory.control is not None
         assert state.control is not None
         sent = rounded(plan, weights)
-        change = (state.model - sent) / (plan.local_steps * plan.learning_rate) - state.control
-        change = rounded(plan, change)
+        change = torch.sub(state.model, sent, out=state.model)  # which is not needed any more
+        change = rounded(plan, change.div_(plan.local_steps * plan.learning_rate).sub_(state.control))
         return Upload(model=sent, control_change=change), memory.control + change
 
     def uploaded_like(self, state: ServerState) -> ServerState:

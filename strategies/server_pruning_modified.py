@@ -26,4 +26,4 @@ class ServerPruningModified(ProxSkip):
 
     def starting_point(self, plan: RoundPlan, state: ServerState) -> Tensor:
         """Start from the pruned model; the control is settled by now."""
-        return top_k(state.model, plan.density)
+        return state.model.copy_(top_k(state.model, plan.density))

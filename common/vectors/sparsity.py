@@ -75,8 +75,8 @@ def _numbers(vector: Tensor) -> NDArray[Any]:
 
 
 def soft_threshold(vector: Tensor, threshold: float) -> Tensor:
-    """Shrink every entry towards zero by `threshold`: the proximity operator of threshold * |w|_1."""
-    return vector - vector.clamp(-threshold, threshold)
+    """Shrink every entry towards zero by `threshold`, in place: the proximity operator of threshold * |w|_1."""
+    return vector.sub_(vector.clamp(-threshold, threshold))
 
 
 def density_of(vector: Tensor) -> Tensor:
