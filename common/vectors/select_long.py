@@ -19,7 +19,7 @@ from common.vectors.select_band import GREATEST_MAGNITUDE, LEAST_MAGNITUDE, Band
 
 LONG_FROM = 1 << 16  # entries
 FAST_FROM = 1 << 20  # entries for which numba is worth its memory, and the second until it is there
-SAMPLE_SIZE = 1 << 16  # at most
+SAMPLE_SIZE = 1 << 15  # at most
 LEAST_STRIDE = 16  # of the sample: it is a small part of a vector that is not very long, too
 DEVIATIONS = 5.0  # of the sample's count, by which the bounds lie off the K-th magnitude
 # How far the bounds lie off the last threshold: so many times its last move, within limits.
@@ -82,8 +82,9 @@ def _by_sample(values: Vector, kept: int, out: Vector) -> float:
     expected = sample.size * share
     off = DEVIATIONS * (math.sqrt(expected * (1 - share)) + 1)
     while True:
-        low = _ranked(sample, sample.size - math.ceil(expected + off))
-        high = _ranked(sample, sample.size - math.floor(expected - off))
+        ranks = (sample.size - math.ceil(expected + off), sample.size - math.floor(expected - off))
+        sample.partition(sorted({min(max(rank, 0), sample.size - 1) for rank in ranks}))  # once for both
+        low, high = (_at(sample, rank) for rank in ranks)
         if (threshold := _between(values, kept, low, high, out)) is not None:
             return threshold
         off *= 4
@@ -111,7 +112,12 @@ def _between(values: Vector, kept: int, low: float, high: float, out: Vector) ->
 
 
 def _ranked(magnitudes: Vector, rank: int) -> float:
-    """Return the magnitude that has so many below it; beyond either end, what has all or none."""
+    """Return the magnitude that has so many below it."""
+    return _at(np.partition(magnitudes, rank), rank)
+
+
+def _at(ordered: Vector, rank: int) -> float:
+    """Return the magnitude of a rank; beyond either end, what has all or none below it."""
     if rank < 0:
         return 0.0
-    return float(np.partition(magnitudes, rank)[rank]) if rank < magnitudes.size else GREATEST_MAGNITUDE
+    return float(ordered[rank]) if rank < ordered.size else GREATEST_MAGNITUDE
