@@ -78,7 +78,7 @@ def make_experiment(name: str, kind: ScheduleKind | None = None, **options: floa
         task=Quadratics(size=SIZE),
         algorithm=algorithm,
         schedule=Schedule(kind=kind or algorithm.default_schedule, period=PERIOD),
-        codec=Codec(encode_in_simulation=False),  # which is of float32 only
+        codec=Codec(precision="float32", encode_in_simulation=False),  # the books round nothing
     )
 
 

@@ -28,7 +28,7 @@ EXPERIMENT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 class Codec:
     """The section `codec`: how uploads are written."""
 
-    precision: Precision = "float32"
+    precision: Precision = "bfloat16"
     grid_bits: Annotated[int, Range(at_least=0, at_most=16)] = 2  # how far the grid's step is below TopK's threshold
     encode_in_simulation: bool = True  # false is faster; bytes are not counted then
 

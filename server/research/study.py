@@ -54,7 +54,8 @@ class Method:
 
 def method(name: str, *settings: str, label: str = "", participation: float = 1.0) -> Method:
     """Return an algorithm with settings of its own, named after it unless there is a label."""
-    return Method(label or name, (f"algorithm.name={name}", *settings), participation)
+    exact = "codec.precision=float32"  # as the paper has it, unless settings say otherwise
+    return Method(label or name, (f"algorithm.name={name}", exact, *settings), participation)
 
 
 @dataclass(frozen=True)
