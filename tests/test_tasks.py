@@ -349,6 +349,26 @@ def test_resnet18_has_the_papers_size() -> None:
     assert sum(parameter.numel() for parameter in ResNet18(64, 10).parameters()) == 11_173_962
 
 
+def test_statistics_that_are_estimated_anew_do_not_depend_on_those_that_came(data: DataFolder) -> None:
+    task = Cifar10(width=4, batch_size=4, loss_samples=5, statistics_samples=40)
+    problem = task.load(data, clients=3, seed=1, device=CPU)
+    state = problem.initial_state()
+    assert state.buffers is not None
+    odd = replace(state, buffers=state.buffers * 3 + 1)
+    averaged, anew = (
+        {one: problem.evaluate(one_state)[f"test_accuracy{one}"] for one in ("", "_anew")} for one_state in (odd, state)
+    )
+    assert averaged["_anew"] == anew["_anew"]
+    objective = problem.objective([0])
+    with objective.round(1, state.buffers) as gradient:
+        gradient(state.model)
+        after = gradient.buffers()
+    plain = load("cifar10", data).objective([0])  # in which nothing has been estimated
+    with plain.round(1, state.buffers) as gradient:
+        gradient(state.model)
+        assert torch.equal(gradient.buffers(), after)
+
+
 def test_cifar10_from_torchvisions_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()
