@@ -349,6 +349,25 @@ def test_resnet18_has_the_papers_size() -> None:
     assert sum(parameter.numel() for parameter in ResNet18(64, 10).parameters()) == 11_173_962
 
 
+def test_statistics_that_are_estimated_anew_do_not_depend_on_those_that_came(data: DataFolder) -> None:
+    task = Cifar10(width=4, batch_size=4, loss_samples=5, statistics_samples=40)
+    problem, plain = task.load(data, clients=3, seed=1, device=CPU), load("cifar10", data)
+    state = problem.initial_state()
+    assert state.buffers is not None
+    odd = replace(state, buffers=state.buffers * 3 + 1)
+    assert problem.evaluate(odd)["test_accuracy_anew"] == problem.evaluate(state)["test_accuracy_anew"]
+    assert "test_accuracy_anew" not in plain.evaluate(state)
+    after = []
+    for one in (problem, plain):  # in the second nothing has been estimated
+        with one.objective([0]).round(1, state.buffers) as gradient:
+            gradient(state.model)
+            after.append(gradient.buffers())
+    ours, theirs = after
+    assert ours is not None
+    assert theirs is not None
+    assert torch.equal(ours, theirs)
+
+
 def test_cifar10_from_torchvisions_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "cifar-10-batches-py"
     folder.mkdir()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real  # also numpy's
 from typing import Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from common.learning.batches import Batch, Batches
@@ -64,6 +64,24 @@ class NetworkProblem(Problem):
             means = {name: float(total) / count for name, total in sums.items()}
             self._refuse_no_number(means, batches)
         return Measured(count, means)
+
+    def with_statistics_of(self, state: ServerState, batch: Batch) -> ServerState:
+        """Return a state whose BatchNorm statistics are those of one batch, under its own weights."""
+        network = self._network
+        norms = [module for module in network.module.modules() if isinstance(module, nn.BatchNorm2d)]
+        with network.turn(), torch.no_grad():
+            network.load(state.model)
+            network.module.train()
+            before = [norm.momentum for norm in norms]
+            try:
+                for norm in norms:
+                    norm.momentum = 1.0
+                outputs_of(self._task, network, batch, None)
+            finally:
+                for norm, momentum in zip(norms, before, strict=True):
+                    norm.momentum = momentum
+            buffers = network.read_buffers()
+        return replace(state, buffers=None if buffers is None else buffers.cpu())
 
     def _metrics(self, batch: Batch) -> dict[str, Tensor]:
         changed, outputs = outputs_of(self._task, self._network, batch, None)

@@ -28,7 +28,7 @@ STUDY = EndStudy(
     ),
     full=Effort(
         local_steps=1_600,
-        seeds=3,
+        seeds=2,
         evaluations=20,
         rounds={"femnist-90": 50, "femnist-95": 200},
     ),
