@@ -240,6 +240,7 @@ task:
   columns: {age: 0..120, smoker: no | yes}
 algorithm: {name: sparse_proxskip, density: 0.5, learning_rate: 0.5}
 schedule: {period: 3}
+codec: {precision: float32}  # a client with data of its own rounds by its name, in a simulation by its place
 """
 
 
@@ -312,6 +313,7 @@ def test_the_task_in_the_documentation_finds_the_mean_of_what_nobody_shows(tmp_p
     experiment = (
         "name: means\nrounds: 60\nclients: 3\ntask:\n  name: my_module:Means\n  size: 8\n"
         "algorithm: {name: proxskip, learning_rate: 0.5}\nschedule: {period: 3}\n"
+        "codec: {precision: float32}\n"  # to the last digits
     )
     (tmp_path / "means.yaml").write_text(experiment)
     command = [sys.executable, "-m", "server", "local", "means.yaml", "--data", "data", "--output", "run"]
