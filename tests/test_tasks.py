@@ -506,7 +506,11 @@ def test_the_simulator_averages_the_buffers(data: DataFolder) -> None:
     plan, start = experiment.plan(1), problem.initial_state()
     uploaded = [
         client_round(
-            simulation.algorithm, plan, replace(start, model=start.model.clone()), cohort.memory, cohort.objective
+            simulation.algorithm,
+            cohort.numbered(plan),
+            replace(start, model=start.model.clone()),
+            cohort.memory,
+            cohort.objective,
         )[0].buffers
         for cohort in simulation.cohorts
     ]
