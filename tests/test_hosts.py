@@ -69,7 +69,8 @@ def test_three_machines_with_bundles_finish_over_a_thin_and_a_broken_link(tmp_pa
             subprocess.run([*program, *command], check=True, capture_output=True)
         net.slow_down(1, THIN_KILOBITS_A_SECOND)
         safe = ("--keys", str(keys), "--audit-every", "100", "--output", str(rounds.parent))
-        options = ("--clients", str(CLIENTS), *safe)
+        long = ("--set", "algorithm.density=1", "--set", "codec.precision=float32")  # uploads, to be cut in the middle
+        options = ("--clients", str(CLIENTS), *safe, *long)
         server = start(net, 0, tmp_path / "server.log", stack, "server", "run", "digits", *options)
         for index, name in enumerate(names):
             own = ("--partition", f"{index}/{CLIENTS}", "--state", str(tmp_path / name))
