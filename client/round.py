@@ -259,9 +259,11 @@ class Participant:
 
 def _with(given: Given | None, kept: Mapping[int, bytes | Spool]) -> dict[int, bytes | Spool]:
     """Return the last two models: the server may not hear of the last one, and go on from the one before."""
-    if given is None or given.digest in kept:
+    if given is None:
         return dict(kept)
-    return {**dict(list(kept.items())[-1:]), given.digest: encode(given.entries.dense())}
+    others = [(digest, model) for digest, model in kept.items() if digest != given.digest]
+    # Also where that digest is there: a server can make another model have it, and uploads are given this one.
+    return {**dict(others[-1:]), given.digest: encode(given.entries.dense())}
 
 
 def _encoded(pending: Pending, upload: Upload, given: Given | None) -> Pending:

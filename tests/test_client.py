@@ -142,6 +142,24 @@ def test_the_last_two_models_are_kept_also_by_a_client_started_anew(tmp_path: Pa
         ]
 
 
+def test_of_two_models_with_the_same_digest_the_last_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server can bring that about; what is sent must be readable all the same, also when we are started anew."""
+    monkeypatch.setattr("common.codec.given.digest_of", lambda entries: 7)
+    experiment, history = load_experiment("digits", SETTINGS), NEW
+    client = Participant.join(experiment, station(1, tmp_path), "run")
+    for number in (1, 2, 3):
+        model = number * torch.eye(650)[number]
+        report = client.train(order(experiment, number, model, history))
+        history = counted(report, history)
+        assert report.given == 7
+        kept = client.kept(7)
+        assert kept is not None
+        assert kept.entries.dense().equal(model)
+        client = Participant.join(experiment, station(1, tmp_path), "run")
+
+
 def test_a_round_says_what_its_phases_took_and_one_that_is_sent_again_nothing(tmp_path: Path) -> None:
     experiment = load_experiment("digits", SETTINGS)
     client = Participant.join(experiment, station(1, tmp_path), "run")
