@@ -5,10 +5,10 @@ Every method has its settings for accuracy, as the paper tunes; femnist_fewest_b
 
 from __future__ import annotations
 
-from server.research.studies.shared.femnist import METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN
+from server.research.studies.shared.femnist import METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN, TABLE_3
 from server.research.studies.shared.rivals import rivals_on
 from server.research.study import Effort
-from server.research.study_kinds import NEVER, CostStudy, Quantity
+from server.research.study_kinds import CostStudy, Quantity
 
 EXPERIMENT = "femnist-90"
 METHODS = tuple(one for one in METHODS_ON_WRITERS if "," not in one.label)  # all in float32
@@ -22,14 +22,7 @@ STUDY = CostStudy(
     metric="test_accuracy",
     levels={"80 %": 0.8, "82.5 %": 0.825, "85 %": 0.85, "87 %": 0.87, "88 %": 0.88},
     lowest=0.5,
-    paper={
-        "final_topk": (6.0, 16.6, 92.4),
-        "fedht": (4.0, 8.54, 45.7),
-        "fediht": (0.8, 1.61, 13.0),
-        "server_pruning": (2.0, 3.57, NEVER),
-        "sparse_proxskip_local": (0.5, 0.55, 2.52),
-        "sparse_proxskip": (0.1, 0.18, 0.36),
-    },
+    paper=TABLE_3,
     ends=[Quantity("test_accuracy", "accuracy, %", 1, 100, evaluations=5)],
     remarks=[STAND_IN],
 )

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.femnist import FULL_ON_WRITERS, METHODS_ON_WRITERS, QUICK_ON_WRITERS, STAND_IN
-from server.research.study_kinds import NEVER, CostStudy
+from server.research.studies.shared.femnist import (
+    FULL_ON_WRITERS,
+    METHODS_ON_WRITERS,
+    QUICK_ON_WRITERS,
+    STAND_IN,
+    TABLE_3,
+)
+from server.research.study_kinds import CostStudy
 
 STUDY = CostStudy(
     title="Handwriting by writer, 90 % sparsity: uploads to a level, with settings for the fewest bits (Table 3)",
@@ -15,13 +21,6 @@ STUDY = CostStudy(
     metric="test_accuracy",
     levels={"80 %": 0.8, "82.5 %": 0.825, "85 %": 0.85},
     lowest=0.5,
-    paper={
-        "final_topk": (6.0, 16.6, 92.4),
-        "fedht": (4.0, 8.54, 45.7),
-        "fediht": (0.8, 1.61, 13.0),
-        "server_pruning": (2.0, 3.57, NEVER),
-        "sparse_proxskip_local": (0.5, 0.55, 2.52),
-        "sparse_proxskip": (0.1, 0.18, 0.36),
-    },
+    paper=TABLE_3,
     remarks=[STAND_IN],
 )
