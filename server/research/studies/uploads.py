@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from server.research.studies.shared.precisions import BITS, IN_EACH_PRECISION, bits_and_accuracy, score
+from server.research.studies.shared.precisions import BITS, bits_and_accuracy, in_each_precision, score
 from server.research.study import Effort
 from server.research.study_kinds import EndStudy
 
 STUDY = EndStudy(
     title="Uploads in each precision",
-    methods=IN_EACH_PRECISION,
+    methods=in_each_precision(2),
     full=Effort(
         local_steps=800,
         seeds=3,

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from server.research.study import Panel, StudyFigure, method
+from server.research.study import Method, Panel, StudyFigure, method
 from server.research.study_kinds import Quantity
 
-IN_EACH_PRECISION = (
-    method("sparse_proxskip", "codec.precision=float32", label="float32"),
-    method("sparse_proxskip", "codec.precision=bfloat16", label="bfloat16"),
-    method("sparse_proxskip", "codec.precision=grid", "codec.grid_bits=2", label="grid, grid_bits=2"),
-)
-
 BITS = Quantity("bits_a_value", "bits per kept value", 1)
+
+
+def in_each_precision(grid_bits: int, *settings: str) -> tuple[Method, ...]:
+    """Return sparse_proxskip in all of them."""
+    return (
+        method("sparse_proxskip", "codec.precision=float32", *settings, label="float32"),
+        method("sparse_proxskip", "codec.precision=bfloat16", *settings, label="bfloat16"),
+        method(
+            "sparse_proxskip",
+            "codec.precision=grid",
+            f"codec.grid_bits={grid_bits}",
+            *settings,
+            label=f"grid, grid_bits={grid_bits}",
+        ),
+    )
 
 
 def score(metric: str, name: str, evaluations: int = 1) -> Quantity:
