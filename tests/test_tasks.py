@@ -8,6 +8,7 @@ import pickle
 import struct
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from common.errors import UserError
 from common.experiment import plugins
@@ -347,6 +349,23 @@ def test_qmnist_is_read_as_torchvision_keeps_it(tmp_path: Path) -> None:
 
 def test_resnet18_has_the_papers_size() -> None:
     assert sum(parameter.numel() for parameter in ResNet18(64, 10).parameters()) == 11_173_962
+
+
+def test_the_gradient_of_the_network_is_right_to_rounding() -> None:
+    torch.manual_seed(0)
+    network = ResNet18(4, 10)
+    for block in network.modules():  # a ReLU takes one side or the other of zero, by rounding
+        for name, child in list(block.named_children()):
+            if isinstance(child, nn.ReLU):
+                setattr(block, name, nn.Softplus())
+    images, labels = torch.rand(8, 3, 32, 32), torch.arange(8)
+
+    def gradient(module: nn.Module, inputs: Tensor) -> Tensor:
+        cross_entropy(module(inputs), labels).backward()  # type: ignore[no-untyped-call]
+        return torch.cat([one.grad.flatten().double() for one in module.parameters() if one.grad is not None])
+
+    exact = gradient(deepcopy(network).double(), images.double())
+    assert float((gradient(network, images) - exact).norm() / exact.norm()) < 2e-5
 
 
 def test_statistics_that_are_estimated_anew_do_not_depend_on_those_that_came(data: DataFolder) -> None:

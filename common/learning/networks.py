@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 from torch import Tensor, nn
 
 from common.learning.vision import torchvision
@@ -24,7 +25,9 @@ class ResNet18(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the scores of every class."""
-        scores: Tensor = self.head(self.stages(self.stem(images)).mean((2, 3)))
+        # Channels last: a step of a narrow network takes three quarters of the time on a CPU.
+        pixels = images.contiguous(memory_format=torch.channels_last)
+        scores: Tensor = self.head(self.stages(self.stem(pixels)).mean((2, 3)))
         return scores
 
 
