@@ -66,13 +66,21 @@ class Effort:
     seeds: int
     evaluations: int = 60
     rounds: Mapping[str, int] = field(default_factory=dict)  # of experiments that are as long as that instead
+    most_rounds: int | None = None  # of a run with short periods
 
     @property
     def length(self) -> str:
         """Return how long a run is, in words."""
         if self.rounds:
             return ", ".join(f"{rounds} rounds of {experiment}" for experiment, rounds in self.rounds.items())
-        return f"{self.local_steps} local steps per run"
+        at_most = f", {self.most_rounds} rounds at most" if self.most_rounds else ""
+        return f"{self.local_steps} local steps per run{at_most}"
+
+    def local_steps_of(self, experiment: str, period: int) -> int:
+        """Return how long a run of an experiment is."""
+        if experiment in self.rounds:
+            return self.rounds[experiment] * period
+        return min(self.local_steps, self.most_rounds * period) if self.most_rounds else self.local_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +124,7 @@ class Study(ABC):
         loaded = load_experiment(experiment, chosen.settings)
         seeds = effort.seeds if self.depends_on_seed or loaded.schedule.kind == "coin" else 1
         period = math.floor(loaded.schedule.period)
-        local_steps = effort.rounds[experiment] * period if experiment in effort.rounds else effort.local_steps
-        length = lasting(local_steps, period, effort.evaluations)
+        length = lasting(effort.local_steps_of(experiment, period), period, effort.evaluations)
         return [
             StudyRun(experiment, (*chosen.settings, *length, f"seed={seed}"), chosen.participation)
             for seed in range(seeds)
