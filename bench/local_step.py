@@ -80,14 +80,14 @@ def _pairs(sparsity: float, data: DataFolder) -> dict[str, Seconds]:
     algorithm, objective, state = experiment.algorithm, problem.objective([0]), problem.initial_state()
     assert isinstance(algorithm, SparseProxSkip)
     assert isinstance(objective, NetworkObjective)
-    plan, weights = experiment.plan(1), state.model.clone()
+    plan, start = experiment.plan(1), state.model
     found = {way: Seconds() for way in WAYS}
     with objective.round(plan.round, state.buffers) as gradient:
         bare = _bare_step(objective)
-        local = {way: LocalWork(plan, gradient, torch.zeros_like(weights)) for way in WAYS}
-        for pair in range(PAIRS + 1):
-            for way, seconds in found.items():
-                ours = by(way, algorithm.local_step, plan, weights, local[way])
+        for way, seconds in found.items():  # one after the other: a step prepares the next one
+            weights, local = start.clone(), LocalWork(plan, gradient, torch.zeros_like(start))
+            ours = by(way, algorithm.local_step, plan, weights, local)
+            for pair in range(PAIRS + 1):
                 actions = [partial(_timed, bare, seconds.bare), partial(_timed_step, ours, seconds)]
                 for action in actions if pair % 2 else reversed(actions):  # whatever one leaves behind for the other
                     action()

@@ -28,10 +28,10 @@ VECTORS = hnp.arrays(np.float32, st.integers(1, 400), elements=VALUES, fill=VALU
 BOUNDS = st.tuples(*[st.sampled_from([1e-45, 1e-40, 0.5, 1.0, GREATEST_MAGNITUDE]) | st.floats(1e-45, 2)] * 2)
 USE_IT = """
 import numpy
-from common.vectors.select_fast import _scan, band_by_numba
+from common.vectors.select_fast import band_by_numba, scan
 vector = numpy.arange(9, dtype=numpy.float32)
 assert band_by_numba(vector, 3.0, 5.0, numpy.empty_like(vector)).places.tolist() == [3, 4, 5]
-print(sum(_scan.stats.cache_hits.values()))
+print(sum(scan.stats.cache_hits.values()))
 """
 
 

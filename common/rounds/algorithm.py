@@ -42,7 +42,7 @@ class LocalWork:
     def step(self, weights: Tensor, *, at: Tensor | None = None) -> Tensor:
         """Make w - gamma (grad f_i(w) - h_i) of w, or with the gradient `at` another point."""
         gradient = self.gradient(weights if at is None else at)
-        return descend(weights, gradient, self._correction, self._learning_rate)
+        return descend(weights, gradient, self._correction, self._learning_rate, self.top_k.expected)
 
     def gradient(self, weights: Tensor) -> Tensor:
         """Return the gradient at w, before it is corrected, for the caller to overwrite."""

@@ -8,8 +8,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.vectors.machine_code import compiled, in_parts
+from common.vectors.select_band import Band, Indices
+from common.vectors.select_fast import Bits, Found, band_of_parts, scan
 
 Vector = NDArray[np.float32]
+
+STRETCH = 1 << 12  # entries that stay in the cache between the step and the scan
 
 
 def descend_by_numba(weights: Tensor, gradient: Tensor, correction: Tensor, learning_rate: float) -> Tensor:
@@ -21,8 +25,44 @@ def descend_by_numba(weights: Tensor, gradient: Tensor, correction: Tensor, lear
     return weights
 
 
+def descend_and_scan_by_numba(
+    weights: Tensor, gradient: Tensor, correction: Tensor, learning_rate: float, low: float, high: float, out: Tensor
+) -> Band:
+    """Do the same, and find the band of the new weights on the way, for their TopK in `out`."""
+    for written in (weights, out):
+        torch.autograd.graph.increment_version(written)
+    w, g, h, kept = (one.numpy(force=True) for one in (weights, gradient, correction, out))
+    rate, kept_bits = np.float32(learning_rate), kept.view(np.int32)
+    return band_of_parts(
+        w, low, high, kept, lambda p, *bounds: _descend_and_scan(w[p], g[p], h[p], rate, kept_bits[p], *bounds)
+    )
+
+
 @compiled("void(float32[::1], float32[::1], float32[::1], float32)")
 def _descend(weights: Vector, gradient: Vector, correction: Vector, rate: np.float32) -> None:
     for place in range(weights.size):
         move = np.float32(np.float32(gradient[place] - correction[place]) * rate)
         weights[place] = np.float32(weights[place] - move)
+
+
+@compiled("UniTuple(int64, 4)(float32[::1], float32[::1], float32[::1], float32, int32[::1], int32, int32, int64[::1])")
+def _descend_and_scan(
+    weights: Vector,
+    gradient: Vector,
+    correction: Vector,
+    rate: np.float32,
+    kept: Bits,
+    low: np.int32,
+    high: np.int32,
+    places: Indices,
+) -> Found:
+    above = at_least = found = largest = 0
+    bits = weights.view(np.int32)
+    for start in range(0, weights.size, STRETCH):
+        stop = min(start + STRETCH, weights.size)
+        _descend(weights[start:stop], gradient[start:stop], correction[start:stop], rate)
+        more, at_least_here, taken, largest_here = scan(bits[start:stop], low, high, kept[start:stop], places[found:])
+        places[found : found + taken] += start
+        above, at_least, found = above + more, at_least + at_least_here, found + taken
+        largest = max(largest, largest_here)
+    return above, at_least, found, largest

@@ -6,6 +6,8 @@ again while they are in the cache.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,18 +22,34 @@ ROOM = 1 / 16  # for what is between the bounds, as a fraction of all entries
 MAGNITUDE_BITS = np.int32(0x7FFFFFFF)  # all but the sign; read as integers, they order like the numbers
 
 
+Found = tuple[int, int, int, int]  # what `scan` returns
+
+
 def band_by_numba(values: Vector, low: float, high: float, out: Vector) -> Band:
     """Do what `band_by_numpy` does, with as many threads as torch may use."""
     bits, kept = values.view(np.int32), out.view(np.int32)
+    return band_of_parts(
+        values, low, high, out, lambda part, low, high, places: scan(bits[part], low, high, kept[part], places)
+    )
+
+
+def band_of_parts(
+    values: Vector,
+    low: float,
+    high: float,
+    out: Vector,
+    scan_part: Callable[[slice, np.int32, np.int32, Indices], Found],
+) -> Band:
+    """Return the band of values of which each part is scanned by itself, between bounds given as bits."""
     lowest, highest, greatest = np.array([low, high, GREATEST_MAGNITUDE], np.float32).view(np.int32)
 
     def scanned(start: int, stop: int) -> tuple[int, int, Indices]:
         places = np.empty(int(ROOM * (stop - start)) + BLOCK, np.int64)
-        above, at_least, found, largest = _scan(bits[start:stop], lowest, highest, kept[start:stop], places)
+        above, at_least, found, largest = scan_part(slice(start, stop), lowest, highest, places)
         refuse_infinite(finite=largest <= greatest)
         return above, at_least, places[:found] + start
 
-    above, at_least, found = zip(*in_parts(bits.size, scanned), strict=True)
+    above, at_least, found = zip(*in_parts(values.size, scanned), strict=True)
     places = np.concatenate(found)
     if places.size < sum(at_least) - sum(above):  # there was no room for all
         return band_by_numpy(values, low, high, out)
@@ -39,7 +57,7 @@ def band_by_numba(values: Vector, low: float, high: float, out: Vector) -> Band:
 
 
 @compiled("UniTuple(int64, 4)(int32[::1], int32, int32, int32[::1], int64[::1])")
-def _scan(bits: Bits, low: np.int32, high: np.int32, kept: Bits, places: Indices) -> tuple[int, int, int, int]:
+def scan(bits: Bits, low: np.int32, high: np.int32, kept: Bits, places: Indices) -> Found:
     """Count and keep what is above `high`, count what is at least `low`, and write down the places of what is between.
 
     Return these counts, how many places were written while there was room, and the largest magnitude. Only sums of 32

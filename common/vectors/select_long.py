@@ -26,6 +26,7 @@ DEVIATIONS = 5.0  # of the sample's count, by which the bounds lie off the K-th 
 SAFETY, NEAREST, FARTHEST = 4.0, 0.001, 0.05
 FEW = 0.02  # a fraction for which numpy sooner takes out everything that may be kept
 
+Bounds = tuple[float, float]
 BandPass = Callable[[Vector, float, float, Vector], Band]
 
 
@@ -60,9 +61,9 @@ class Threshold:
         self._last = 0.0
         self._distance = FARTHEST
 
-    def top_k(self, values: Vector, kept: int, out: Vector) -> None:
-        """Write the K largest entries, zero elsewhere."""
-        threshold = self._near_last(values, kept, out)
+    def top_k(self, values: Vector, kept: int, out: Vector, band: Band | None = None) -> None:
+        """Write the K largest entries, zero elsewhere; `band` is what was found between the bounds, and kept above."""
+        threshold = self._near_last(values, kept, out, band)
         if threshold is None:
             threshold = _by_sample(values, kept, out)
         if self._last and threshold:
@@ -70,10 +71,15 @@ class Threshold:
             self._distance = min(FARTHEST, max(NEAREST, SAFETY * move))
         self._last = threshold
 
-    def _near_last(self, values: Vector, kept: int, out: Vector) -> float | None:
+    @property
+    def bounds(self) -> Bounds | None:
+        """Return what probably encloses the next threshold, where there was a last one."""
         if not self._last:
             return None
-        return _between(values, kept, self._last * (1 - self._distance), self._last * (1 + self._distance), out)
+        return _possible(self._last * (1 - self._distance), self._last * (1 + self._distance))
+
+    def _near_last(self, values: Vector, kept: int, out: Vector, band: Band | None) -> float | None:
+        return self.bounds and _between(values, kept, self.bounds, out, band)
 
 
 def _by_sample(values: Vector, kept: int, out: Vector) -> float:
@@ -85,17 +91,23 @@ def _by_sample(values: Vector, kept: int, out: Vector) -> float:
         ranks = (sample.size - math.ceil(expected + off), sample.size - math.floor(expected - off))
         sample.partition(sorted({min(max(rank, 0), sample.size - 1) for rank in ranks}))  # once for both
         low, high = (_at(sample, rank) for rank in ranks)
-        if (threshold := _between(values, kept, low, high, out)) is not None:
+        if (threshold := _between(values, kept, _possible(low, high), out)) is not None:
             return threshold
         off *= 4
 
 
-def _between(values: Vector, kept: int, low: float, high: float, out: Vector) -> float | None:
+def _possible(low: float, high: float) -> Bounds:
+    """Return bounds that are magnitudes."""
+    return min(max(low, LEAST_MAGNITUDE), GREATEST_MAGNITUDE), min(max(high, LEAST_MAGNITUDE), GREATEST_MAGNITUDE)
+
+
+def _between(values: Vector, kept: int, bounds: Bounds, out: Vector, band: Band | None = None) -> float | None:
     """Write the K largest and return the K-th magnitude, or None where that is not within the bounds."""
-    low, high = (min(max(bound, LEAST_MAGNITUDE), GREATEST_MAGNITUDE) for bound in (low, high))
-    band_of = band_pass(values.size)
-    few = band_of is band_by_numpy and kept < FEW * values.size
-    band = band_of(values, low, GREATEST_MAGNITUDE if few else high, out)
+    low, high = bounds
+    if band is None:
+        band_of = band_pass(values.size)
+        few = band_of is band_by_numpy and kept < FEW * values.size
+        band = band_of(values, low, GREATEST_MAGNITUDE if few else high, out)
     room, found = kept - band.above, band.places.size
     if room > found and low == LEAST_MAGNITUDE:  # there are not even K that are not zero
         np.add(values, 0.0, out=out)  # without any -0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.vectors import select_long, select_rows
+from common.vectors.select_band import Band
 from common.vectors.select_on_device import OnDevice
 
 
@@ -28,6 +30,27 @@ def top_k(vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
     return WarmTopK()(vector, density, out)
 
 
+@dataclass(eq=False)
+class Expected:
+    """A TopK that may be asked for again after the next step, in which its band can be found."""
+
+    vector: Tensor
+    kept: int
+    out: Tensor
+    bounds: select_long.Bounds
+    band: Band | None = None
+    versions: tuple[int, int] = (0, 0)  # of the vectors when the band was found, and `out` written
+
+    def found(self, band: Band) -> None:
+        """Note the band of the vector as it is now."""
+        self.band, self.versions = band, (self.vector._version, self.out._version)
+
+    def band_for(self, vector: Tensor, kept: int, out: Tensor) -> Band | None:
+        """Return the band if this was what is asked for, and nothing has changed since."""
+        is_asked = vector is self.vector and out is self.out and kept == self.kept
+        return self.band if is_asked and self.versions == (vector._version, out._version) else None
+
+
 class WarmTopK:
     """TopK of vectors that change little from call to call: what `top_k` returns, sooner."""
 
@@ -36,6 +59,8 @@ class WarmTopK:
         self._long: dict[float, select_long.Threshold] = {}
         self._on_device = OnDevice()
         self._last: tuple[Tensor, int, int, NDArray[Any]] | None = None
+        self.expected: Expected | None = None  # of a long vector
+        self._is_expected = True  # whatever was found on the way has been asked for
 
     def __call__(self, vector: Tensor, density: float, out: Tensor | None = None) -> Tensor:
         """Return `top_k(vector, density, out)`."""
@@ -47,16 +72,26 @@ class WarmTopK:
         out = torch.empty_like(vector) if out is None else out
         if vector.device.type != "cpu":
             return self._on_device.top_k(vector, kept, out)
-        torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
         if select_long.is_for(vector, kept):
-            threshold = self._long.setdefault(density, select_long.Threshold())
-            threshold.top_k(_numbers(vector), kept, _numbers(out))
+            self._top_k_of_long(vector, density, kept, out)
         else:
+            torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
             magnitude = self._magnitudes(vector, kept)
             bounds = self._rows.setdefault(density, select_rows.Bounds())
             select_rows.mask(_numbers(vector), bounds.keep(magnitude, kept), _numbers(out))
             self._last = (out, out._version, kept, magnitude)
         return out
+
+    def _top_k_of_long(self, vector: Tensor, density: float, kept: int, out: Tensor) -> None:
+        threshold = self._long.setdefault(density, select_long.Threshold())
+        expected, self.expected = self.expected, None
+        band = expected.band_for(vector, kept, out) if expected else None
+        torch.autograd.graph.increment_version(out)
+        threshold.top_k(_numbers(vector), kept, _numbers(out), band)
+        if expected and expected.band and not band:
+            self._is_expected = False
+        if self._is_expected and threshold.bounds:
+            self.expected = Expected(vector, kept, out, threshold.bounds)
 
     def _magnitudes(self, vector: Tensor, kept: int) -> NDArray[Any]:
         """Return the magnitudes of a vector, or where it is our last result, those of the vector it came from.
