@@ -18,6 +18,7 @@ entropy, not 4.7 as K out of 10 K do. This program shows what becomes of the mod
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -50,7 +51,7 @@ class SparseProxSkipArena(SparseProxSkip):
     """Sparse-ProxSkip for a device that holds a small part of everything.
 
     The `control` of the server's state says of each place since which round it is in the arena; 0: it is not. So a
-    client that was away knows what the others have forgotten meanwhile.
+    client that was away knows what the others have forgotten meanwhile, and the server what it will forget of a shift.
     """
 
     arena: Annotated[float, Range(above=1)] = 2.5  # places, times K
@@ -93,6 +94,13 @@ class SparseProxSkipArena(SparseProxSkip):
         after = super().aggregate(plan, state, mean, participation)
         since = torch.where(state.control > 0, state.control, plan.round + 1)
         return replace(after, control=torch.where(self._arena_after(plan, after.model), since, 0.0))
+
+    def holders(self, state: ServerState, counted: Collection[int]) -> Tensor:
+        """Return how many were counted since a place is in the arena: who was not forgets a shift there, too."""
+        assert state.control is not None
+        rounds = torch.tensor(sorted(counted), dtype=state.control.dtype)
+        # Where it is in no arena this is too many, but the controls are zero there: so is their mean.
+        return len(rounds) - torch.searchsorted(rounds, state.control, out_int32=True)
 
     def _arena_after(self, plan: RoundPlan, model: Tensor) -> Tensor:
         """Return the places of the next round: the largest weights, and others at random."""

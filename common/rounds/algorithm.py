@@ -9,7 +9,7 @@ write over the weights, and to close a round over its reference.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar
 
@@ -160,6 +160,10 @@ class Algorithm(ABC):
 
     def senders(self, plan: RoundPlan, size: int) -> Tensor | None:
         """Return how many of the counted uploads have a say in each place; None: all of them, everywhere."""
+        return None
+
+    def holders(self, state: ServerState, counted: Collection[int]) -> Tensor | None:
+        """Return how many members, last counted in these rounds, hold a control in each place; None: all of them."""
         return None
 
     def most_uploaded(self, plan: RoundPlan, size: int) -> int:

@@ -51,10 +51,10 @@ class ControlSum:
         """Return the mean of |h_i|."""
         return self._norms / self.clients if self.clients else 0.0
 
-    def mean(self) -> Tensor:
-        """Return the mean of the controls in float32."""
+    def mean(self, holders: Tensor | None = None) -> Tensor:
+        """Return the mean of the controls in float32. `holders` says of how many, by place."""
         assert self._sum is not None
-        return torch.from_numpy(self._sum.mean(self.clients, np.float32))
+        return torch.from_numpy(self._sum.mean(self.clients if holders is None else holders.numpy(), np.float32))
 
 
 class RunningMean:

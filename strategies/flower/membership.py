@@ -134,16 +134,17 @@ class Membership:
         """Return the share of all members that these are, of whom some may be new."""
         return len(names) / len(self.ledger.members.keys() | set(names))
 
-    def recentre(self, occasion: Occasion, orders: Orders, like: ServerState, on_change: Callable[[], None]) -> None:
+    def recentre(self, occasion: Occasion, orders: Orders, state: ServerState, on_change: Callable[[], None]) -> None:
         """Bring the sum of the controls back to zero where a member has gone with its own."""
         if not self._algorithm.has_control:
             return
         if self.ledger.off_centre and not self.ledger.awaiting:
-            controls = self._controls(occasion, orders, like)
+            controls = self._controls(occasion, orders, state)
             if controls is None:
                 self._say_who_is_wanted()
                 return  # again before the next round, when all may be here
-            self.ledger = self.ledger.recentred(controls.mean())
+            counted = [history.counted for history in self.ledger.members.values()]
+            self.ledger = self.ledger.recentred(controls.mean(self._algorithm.holders(state, counted)))
             on_change()
             members = len(self.ledger.members)
             self._say(Event(f"round {occasion.number}: {members} members are re-centred", kind="re-centred"))
