@@ -132,8 +132,12 @@ class Algorithm(ABC):
     def finish(
         self, plan: RoundPlan, state: ServerState, memory: ClientMemory, weights: Tensor
     ) -> tuple[Upload, Tensor]:
-        """Return the upload, and the reference with which the control will be closed: what was really sent."""
-        sent = rounded(plan, self.prune(plan, weights))
+        """Return the upload, and the reference with which the control will be closed: what was really sent.
+
+        The weights may be overwritten.
+        """
+        pruned = self.prune(plan, weights)
+        sent = rounded(plan, pruned, out=pruned)
         return Upload(model=sent), sent
 
     def uploaded_like(self, state: ServerState) -> ServerState:

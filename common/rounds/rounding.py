@@ -40,12 +40,12 @@ def grid_step(model: Tensor, density: float, grid_bits: int) -> float | None:
     return 2.0**exponent if SMALLEST_EXPONENT <= exponent <= LARGEST_EXPONENT else None
 
 
-def rounded(plan: RoundPlan, vector: Tensor) -> Tensor:
-    """Return the vector in the plan's precision, in its own type; a long one is made part by part."""
+def rounded(plan: RoundPlan, vector: Tensor, out: Tensor | None = None) -> Tensor:
+    """Return the vector in the plan's precision, in its own type, part by part; `out` may be the vector itself."""
     if plan.precision == "float32":
         return vector
     round_part = partial(_shortened, _LOWER_HALF) if plan.precision == "bfloat16" else _on_grid
-    return _by_parts(plan, vector, round_part)
+    return _by_parts(plan, vector, round_part, out)
 
 
 def rounded_statistics(plan: RoundPlan, statistics: Tensor) -> Tensor:
@@ -56,8 +56,13 @@ def rounded_statistics(plan: RoundPlan, statistics: Tensor) -> Tensor:
     return _by_parts(plan, statistics, partial(_shortened, lower_bits))
 
 
-def _by_parts(plan: RoundPlan, vector: Tensor, round_part: Callable[[RoundPlan, Tensor, int], Tensor]) -> Tensor:
-    result = torch.empty_like(vector)
+def _by_parts(
+    plan: RoundPlan,
+    vector: Tensor,
+    round_part: Callable[[RoundPlan, Tensor, int], Tensor],
+    out: Tensor | None = None,
+) -> Tensor:
+    result = torch.empty_like(vector) if out is None else out
     for start in range(0, vector.shape[-1], PART):
         here = slice(start, start + PART)
         result[..., here] = round_part(plan, vector[..., here], start)
