@@ -41,9 +41,10 @@ class ArenaWork(LocalWork):
         super().__init__(plan, gradient, correction)
         self._arena = arena
 
-    def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient in the arena; the correction is zero elsewhere."""
-        return super().gradient(weights).mul_(self._arena)
+    def gradient(self, weights: Tensor) -> tuple[Tensor, float]:
+        """Return the gradient in the arena; weights and correction are zero elsewhere."""
+        gradient, decay = super().gradient(weights)
+        return gradient.mul_(self._arena), decay
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,12 +41,18 @@ class LocalWork:
 
     def step(self, weights: Tensor, *, at: Tensor | None = None) -> Tensor:
         """Make w - gamma (grad f_i(w) - h_i) of w, or with the gradient `at` another point."""
-        gradient = self.gradient(weights if at is None else at)
-        return descend(weights, gradient, self._correction, self._learning_rate, self.top_k.expected)
+        gradient, decay = self.gradient(weights if at is None else at)
+        return descend(weights, gradient, self._correction, self._learning_rate, self.top_k.expected, decay)
 
-    def gradient(self, weights: Tensor) -> Tensor:
-        """Return the gradient at w, before it is corrected, for the caller to overwrite."""
-        return self._gradient(weights)
+    def gradient(self, weights: Tensor) -> tuple[Tensor, float]:
+        """Return the gradient at w, to be overwritten and corrected, and how much of w is to be added to it.
+
+        That is nothing but where w is the last TopK, which is read again for the next one.
+        """
+        expected = self.top_k.expected
+        if expected is None:
+            return self._gradient(weights), 0.0
+        return self._gradient.undecayed(weights, expected.longest(weights))
 
     def pruned(self, weights: Tensor, density: float) -> Tensor:
         """Return TopK(w) as a point for the next gradient, there where a network reads it."""

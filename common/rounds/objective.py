@@ -21,6 +21,10 @@ class Gradient(ABC):
         What is returned belongs to the caller until the next call, and may be overwritten.
         """
 
+    def undecayed(self, weights: Tensor, norm_at_most: float) -> tuple[Tensor, float]:
+        """Return a gradient, and how much of w the caller has to add to it, in a pass that reads w anyway."""
+        return self(weights), 0.0
+
     def buffers(self) -> Tensor | None:
         """Return the BatchNorm statistics as the round has left them."""
         return None

@@ -1,24 +1,26 @@
 """What the extra `fast` has in common: functions as machine code, by numba, and vectors that threads share.
 
-Clients can be threads of one process, where numba's own threads are not safe: these here are Python's, whose lock the
-machine code does not need. Parts are more than threads: a thread of torch's, which waits for its next operator by
-counting, may keep one of ours from its processor.
+Clients can be threads of one process, where numba's own threads are not safe. So parts of a vector are given to those
+with which torch computes: between two of its operators they wait for the next one by counting, which keeps any other
+thread from its processor.
 """
 
 from __future__ import annotations
 
-import os
+import ctypes
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numba
 import torch
+from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Done = TypeVar("Done")
+Team = Callable[[Callable[[object], None], int], None]  # has a function called by so many threads at once
 
 LEAST_PART = 1 << 19  # entries, for which it is worth to tell another thread
 
@@ -38,18 +40,44 @@ def compiled(signature: str) -> Callable[[Function], Function]:
     return made
 
 
+@intrinsic  # type: ignore[untyped-decorator]
+def fused_multiply_add(_: Any, factor: Any, other: Any, summand: Any) -> Any:  # noqa: ANN401 - of numba's own types
+    """Return a * b + c, rounded once."""
+    return factor(factor, other, summand), lambda _, builder, __, values: builder.fma(*values)
+
+
 def in_parts(size: int, work: Callable[[int, int], Done]) -> list[Done]:
     """Do a work from entry to entry, by as many threads as torch may use."""
-    threads, parts = torch.get_num_threads(), size // LEAST_PART
-    if threads == 1 or parts < 2:
+    threads, parts, team = torch.get_num_threads(), size // LEAST_PART, _team()
+    if threads == 1 or parts < 2 or team is None:
         return [work(0, size)]
     edges = [size * part // parts for part in range(parts + 1)]
-    return list(_threads(threads).map(lambda part: work(*part), pairwise(edges)))
+    waiting = enumerate(pairwise(edges))  # each part is taken by one thread: Python's lock sees to that
+    done: dict[int, Done] = {}
+    failed: list[BaseException] = []
+
+    def take_parts(_: object) -> None:
+        try:
+            for part, (start, stop) in waiting:
+                done[part] = work(start, stop)
+        except BaseException as error:  # there is no Python below that could catch it
+            failed.append(error)
+
+    team(take_parts, threads)
+    if failed:
+        raise failed[0]
+    return [done[part] for part in range(parts)]
 
 
 @cache
-def _threads(count: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(count, "vectors")
-
-
-os.register_at_fork(after_in_child=_threads.cache_clear)
+def _team() -> Team | None:
+    """Return how torch's threads are called, where they are those of GNU's OpenMP."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        parallel = library.GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    member = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    parallel.argtypes = [member, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return lambda work, threads: cast("None", parallel(member(work), None, threads, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,11 +21,12 @@ GREATEST_MAGNITUDE = float(np.finfo(np.float32).max)
 
 @dataclass(frozen=True)
 class Band:
-    """How many entries are above two bounds, and which are between them."""
+    """How many entries are above two bounds, which are between them, and the largest magnitude where that is known."""
 
     above: int
     places: Indices
     values: Vector
+    largest: float = math.inf
 
 
 def band_by_numpy(values: Vector, low: float, high: float, out: Vector) -> Band:

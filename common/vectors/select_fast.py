@@ -43,17 +43,18 @@ def band_of_parts(
     """Return the band of values of which each part is scanned by itself, between bounds given as bits."""
     lowest, highest, greatest = np.array([low, high, GREATEST_MAGNITUDE], np.float32).view(np.int32)
 
-    def scanned(start: int, stop: int) -> tuple[int, int, Indices]:
+    def scanned(start: int, stop: int) -> tuple[int, int, Indices, int]:
         places = np.empty(int(ROOM * (stop - start)) + BLOCK, np.int64)
         above, at_least, found, largest = scan_part(slice(start, stop), lowest, highest, places)
         refuse_infinite(finite=largest <= greatest)
-        return above, at_least, places[:found] + start
+        return above, at_least, places[:found] + start, largest
 
-    above, at_least, found = zip(*in_parts(values.size, scanned), strict=True)
+    above, at_least, found, magnitudes = zip(*in_parts(values.size, scanned), strict=True)
     places = np.concatenate(found)
     if places.size < sum(at_least) - sum(above):  # there was no room for all
         return band_by_numpy(values, low, high, out)
-    return Band(sum(above), places, values.take(places))
+    largest = np.int32(max(magnitudes)).view(np.float32)
+    return Band(sum(above), places, values.take(places), float(largest))
 
 
 @compiled("UniTuple(int64, 4)(int32[::1], int32, int32, int32[::1], int64[::1])")

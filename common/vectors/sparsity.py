@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,8 +39,12 @@ class Expected:
     kept: int
     out: Tensor
     bounds: select_long.Bounds
+    norm_at_most: float  # of what is in `out` now
     band: Band | None = None
     versions: tuple[int, int] = (0, 0)  # of the vectors when the band was found, and `out` written
+
+    def __post_init__(self) -> None:
+        self._written = self.out._version
 
     def found(self, band: Band) -> None:
         """Note the band of the vector as it is now."""
@@ -49,6 +54,10 @@ class Expected:
         """Return the band if this was what is asked for, and nothing has changed since."""
         is_asked = vector is self.vector and out is self.out and kept == self.kept
         return self.band if is_asked and self.versions == (vector._version, out._version) else None
+
+    def longest(self, result: Tensor) -> float:
+        """Return how long the result of the last TopK is at most, if this is it, and nobody has changed it."""
+        return self.norm_at_most if result is self.out and result._version == self._written else math.inf
 
 
 class WarmTopK:
@@ -91,7 +100,8 @@ class WarmTopK:
         if expected and expected.band and not band:
             self._is_expected = False
         if self._is_expected and threshold.bounds:
-            self.expected = Expected(vector, kept, out, threshold.bounds)
+            largest = band.largest if band else math.inf
+            self.expected = Expected(vector, kept, out, threshold.bounds, largest * math.sqrt(kept))
 
     def _magnitudes(self, vector: Tensor, kept: int) -> NDArray[Any]:
         """Return the magnitudes of a vector, or where it is our last result, those of the vector it came from.

@@ -78,6 +78,16 @@ class _BatchGradient(Gradient):
 
     def __call__(self, weights: Tensor) -> Tensor:
         """Return the gradient on the next batches, with the network's buffers as they are."""
+        return self._completed(self._of_loss(weights), weights)
+
+    def undecayed(self, weights: Tensor, norm_at_most: float) -> tuple[Tensor, float]:
+        """Leave the weight decay to the caller where the gradient is short enough with it, however long it is."""
+        gradient, task = self._of_loss(weights), self._objective.task
+        if is_short(gradient, task.gradient_clip_norm - task.weight_decay * norm_at_most):
+            return gradient, task.weight_decay
+        return self._completed(gradient, weights), 0.0
+
+    def _of_loss(self, weights: Tensor) -> Tensor:
         task, steps = self._objective.task, self._objective.batches.per_step
         self._network.load(weights)
         self._network.gradient.zero_()
@@ -85,7 +95,10 @@ class _BatchGradient(Gradient):
             loss = self._objective.batch_loss(next(self._batches), self._generator)
             with own_code(task, "loss"):
                 (loss / steps if steps > 1 else loss).backward()  # type: ignore[no-untyped-call]
-        gradient = self._network.gather()
+        return self._network.gather()
+
+    def _completed(self, gradient: Tensor, weights: Tensor) -> Tensor:
+        task = self._objective.task
         if task.weight_decay:
             gradient.add_(weights, alpha=task.weight_decay)
         return clipped(gradient, task.gradient_clip_norm)
@@ -99,10 +112,15 @@ def clipped(gradient: Tensor, longest: float) -> Tensor:
     """Shorten a gradient that is too long."""
     if gradient.device.type != "cpu":
         return clipped_on_device(gradient, longest)
-    if gradient.dot(gradient) < (SURELY * longest) ** 2:  # sooner than the norm, and not quite as exact
+    if is_short(gradient, longest):
         return gradient
     norm = torch.linalg.vector_norm(gradient)
     return gradient if norm <= longest else gradient.mul_(torch.tensor(longest) / norm)
+
+
+def is_short(gradient: Tensor, longest: float) -> bool:
+    """Say whether a gradient is surely not too long: sooner than its norm would, and not quite as exact."""
+    return longest > 0 and float(gradient.dot(gradient)) < (SURELY * longest) ** 2
 
 
 def clipped_on_device(gradient: Tensor, longest: float) -> Tensor:
