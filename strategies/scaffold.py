@@ -55,10 +55,10 @@ class Scaffold(FedAvg, dense=True):
         """Upload the model and the change of the control, which holds once the round is counted."""
         assert memory.control is not None
         assert state.control is not None
-        sent = rounded(plan, weights, out=weights)
+        sent = rounded(plan, weights, in_place=True)
         change = torch.sub(state.model, sent, out=state.model)  # which is not needed any more
         change = change.div_(plan.local_steps * plan.learning_rate).sub_(state.control)
-        change = rounded(plan, change, out=change)
+        change = rounded(plan, change, in_place=True)
         return Upload(model=sent, control_change=change), memory.control + change
 
     def uploaded_like(self, state: ServerState) -> ServerState:

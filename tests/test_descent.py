@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import _thread
+import signal
 import sys
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import call
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -14,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 from common.experiment import plugins
+from common.learning.objectives.network import is_short
 from common.learning.task import ClientFiles
 from common.learning.torch_task import Part, TorchTask
 from common.randomness import torch_stream
@@ -55,7 +61,7 @@ def fused(monkeypatch: pytest.MonkeyPatch) -> Mock:
 
 
 def decays(fused: Mock) -> list[float]:
-    return [call.args[4] for call in fused.call_args_list]
+    return [one.args[4] for one in fused.call_args_list]
 
 
 def a_round(name: str, **options: float) -> tuple[bytes, bytes]:
@@ -122,6 +128,21 @@ def test_what_was_found_on_the_way_is_not_used_after_a_change(
     assert steps(disturb, gradient) == fast
 
 
+def test_what_torch_rounds_twice_is_rounded_twice(fused: Mock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "DEFAULT")
+    a_round("sparse_proxskip")
+    assert fused.called
+    assert set(decays(fused)) == {0.0}, "torch has added it before"
+
+
+def test_a_gradient_that_may_be_too_long_with_the_decay_is_not_short() -> None:
+    gradient = torch.tensor([3.0, 4.0])
+    assert is_short(gradient, 10.0, more=4.89)
+    assert not is_short(gradient, 10.0, more=4.91)
+    assert not is_short(gradient, 10.0, more=float("inf"))
+    assert not is_short(gradient, 10.0, more=float("nan"))
+
+
 def test_who_steps_from_elsewhere_gets_the_whole_gradient(fused: Mock) -> None:
     asked: list[float] = []
 
@@ -156,6 +177,33 @@ def test_a_thread_that_fails_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> Non
 
     with pytest.raises(ValueError, match="the last part"):
         machine_code.in_parts(100, fail)
+
+
+class RungError(Exception):
+    """What a signal raises."""
+
+
+def test_a_signal_that_comes_before_the_first_line_of_a_thread_is_heard_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ring(*_: object) -> None:
+        raise RungError
+
+    team = machine_code._team()
+    if team is None:
+        pytest.skip("has no such threads")
+
+    def rung(work: Callable[[object], object], threads: int) -> None:
+        calls: list[Callable[[], object]] = [partial(_thread.interrupt_main, signal.SIGALRM), partial(work, None)]
+        team(partial(deque, map(call, calls)), 1)  # in C no signal is heard of
+
+    monkeypatch.setattr(machine_code, "LEAST_PART", 5)
+    monkeypatch.setattr(machine_code, "_team", lambda: rung)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with pytest.raises(RungError):
+            machine_code.in_parts(100, lambda *part: part)
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_parts_are_one_where_there_are_no_threads_of_that_kind(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ class LocalWork:
         expected = self.top_k.expected
         if expected is None:
             return self._gradient(weights), 0.0
-        return self._gradient.undecayed(weights, expected.longest(weights))
+        return self._gradient.undecayed(weights, expected.norm_at_most_of(weights))
 
     def pruned(self, weights: Tensor, density: float) -> Tensor:
         """Return TopK(w) as a point for the next gradient, there where a network reads it."""
@@ -142,8 +142,7 @@ class Algorithm(ABC):
 
         The weights may be overwritten.
         """
-        pruned = self.prune(plan, weights)
-        sent = rounded(plan, pruned, out=pruned)
+        sent = rounded(plan, self.prune(plan, weights), in_place=True)
         return Upload(model=sent), sent
 
     def uploaded_like(self, state: ServerState) -> ServerState:

@@ -40,12 +40,12 @@ def grid_step(model: Tensor, density: float, grid_bits: int) -> float | None:
     return 2.0**exponent if SMALLEST_EXPONENT <= exponent <= LARGEST_EXPONENT else None
 
 
-def rounded(plan: RoundPlan, vector: Tensor, out: Tensor | None = None) -> Tensor:
-    """Return the vector in the plan's precision, in its own type, part by part; `out` may be the vector itself."""
+def rounded(plan: RoundPlan, vector: Tensor, *, in_place: bool = False) -> Tensor:
+    """Return the vector in the plan's precision, in its own type."""
     if plan.precision == "float32":
         return vector
     round_part = partial(_shortened, _LOWER_HALF) if plan.precision == "bfloat16" else _on_grid
-    return _by_parts(plan, vector, round_part, out)
+    return _by_parts(plan, vector, round_part, vector if in_place else torch.empty_like(vector))
 
 
 def rounded_statistics(plan: RoundPlan, statistics: Tensor) -> Tensor:
@@ -53,16 +53,12 @@ def rounded_statistics(plan: RoundPlan, statistics: Tensor) -> Tensor:
     if plan.precision == "float32":
         return statistics
     lower_bits = _LOWER_HALF if plan.precision == "bfloat16" else _BELOW_SIXTEENTHS
-    return _by_parts(plan, statistics, partial(_shortened, lower_bits))
+    return _by_parts(plan, statistics, partial(_shortened, lower_bits), torch.empty_like(statistics))
 
 
 def _by_parts(
-    plan: RoundPlan,
-    vector: Tensor,
-    round_part: Callable[[RoundPlan, Tensor, int], Tensor],
-    out: Tensor | None = None,
+    plan: RoundPlan, vector: Tensor, round_part: Callable[[RoundPlan, Tensor, int], Tensor], result: Tensor
 ) -> Tensor:
-    result = torch.empty_like(vector) if out is None else out
     for start in range(0, vector.shape[-1], PART):
         here = slice(start, start + PART)
         result[..., here] = round_part(plan, vector[..., here], start)

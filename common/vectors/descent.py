@@ -22,24 +22,28 @@ def descend(
     The next TopK is expected where the last one is: its band may be found on the way.
     """
     if correction is None or not _is_for_machine_code(weights, gradient, correction):
-        return _by_torch(weights, _decayed(gradient, expected, decay), correction, learning_rate)
-    from common.vectors.descent_fast import descend_and_scan_by_numba, descend_by_numba
+        _decay(gradient, expected, decay)
+        corrected = gradient if correction is None else gradient.sub_(correction)
+        return weights.sub_(corrected.mul_(learning_rate))
+    from common.vectors.descent_fast import descend_and_scan_by_numba, descend_by_numba, torch_rounds_a_sum_once
 
-    if expected is None or expected.vector is not weights:
-        return descend_by_numba(weights, _decayed(gradient, expected, decay), correction, learning_rate)
-    expected.found(
-        descend_and_scan_by_numba(weights, gradient, correction, learning_rate, decay, *expected.bounds, expected.out)
+    is_expected = expected is not None and expected.vector is weights
+    if not (is_expected and torch_rounds_a_sum_once()):
+        decay = _decay(gradient, expected, decay)
+    if expected is None or not is_expected:
+        return descend_by_numba(weights, gradient, correction, learning_rate)
+    band = descend_and_scan_by_numba(
+        weights, gradient, correction, learning_rate, decay, *expected.bounds, expected.out
     )
+    expected.found(band)
     return weights
 
 
-def _by_torch(weights: Tensor, gradient: Tensor, correction: Tensor | None, learning_rate: float) -> Tensor:
-    corrected = gradient if correction is None else gradient.sub_(correction)
-    return weights.sub_(corrected.mul_(learning_rate))
-
-
-def _decayed(gradient: Tensor, expected: Expected | None, decay: float) -> Tensor:
-    return gradient.add_(expected.out, alpha=decay) if expected and decay else gradient
+def _decay(gradient: Tensor, expected: Expected | None, decay: float) -> float:
+    """Add what is to be added, and return what is left of that: nothing."""
+    if decay and expected:
+        gradient.add_(expected.out, alpha=decay)
+    return 0.0
 
 
 def _is_for_machine_code(*vectors: Tensor) -> bool:

@@ -45,6 +45,11 @@ def descend_and_scan_by_numba(
     )
 
 
+def torch_rounds_a_sum_once() -> bool:
+    """Say whether torch is known to make a + b * c with one rounding here, as this pass does."""
+    return torch.backends.cpu.get_cpu_capability().startswith("AVX")
+
+
 @compiled("void(float32[::1], float32[::1], float32[::1], float32)")
 def _descend(weights: Vector, gradient: Vector, correction: Vector, rate: np.float32) -> None:
     for place in range(weights.size):
@@ -57,7 +62,7 @@ def _descend_decayed(
     weights: Vector, gradient: Vector, correction: Vector, rate: np.float32, point: Vector, decay: np.float32
 ) -> None:
     for place in range(weights.size):
-        decayed = fused_multiply_add(decay, point[place], gradient[place])  # rounded once, as torch does
+        decayed = fused_multiply_add(decay, point[place], gradient[place])
         move = np.float32(np.float32(decayed - correction[place]) * rate)
         weights[place] = np.float32(weights[place] - move)
 

@@ -8,8 +8,8 @@ thread from its processor.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -20,7 +20,7 @@ from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., object])
 Done = TypeVar("Done")
-Team = Callable[[Callable[[object], None], int], None]  # has a function called by so many threads at once
+Team = Callable[[Callable[[object], object], int], None]  # has a function called by so many threads at once
 
 LEAST_PART = 1 << 19  # entries, for which it is worth to tell another thread
 
@@ -28,7 +28,8 @@ LEAST_PART = 1 << 19  # entries, for which it is worth to tell another thread
 def compiled(signature: str) -> Callable[[Function], Function]:
     """Return a decorator: who imports such a function waits until it is made, or is found where it was left.
 
-    Making takes a second or two. It is left in `__pycache__`, or in the user's cache where that cannot be written to.
+    Making takes a second or two. It is left in `__pycache__`, or in the user's cache where that cannot be written to,
+    until its own file changes; of another file that it calls into, numba does not notice that.
     """
 
     def made(function: Function) -> Function:
@@ -52,20 +53,26 @@ def in_parts(size: int, work: Callable[[int, int], Done]) -> list[Done]:
     if threads == 1 or parts < 2 or team is None:
         return [work(0, size)]
     edges = [size * part // parts for part in range(parts + 1)]
-    waiting = enumerate(pairwise(edges))  # each part is taken by one thread: Python's lock sees to that
+    # The next of a list needs no memory: nothing of Python's runs there, and so no other thread comes between.
+    waiting = iter(list(enumerate(pairwise(edges))))
     done: dict[int, Done] = {}
     failed: list[BaseException] = []
 
-    def take_parts(_: object) -> None:
+    def member() -> Iterator[None]:
         try:
+            yield
             for part, (start, stop) in waiting:
                 done[part] = work(start, stop)
         except BaseException as error:  # there is no Python below that could catch it
             failed.append(error)
 
-    team(take_parts, threads)
+    # A signal that has come is heard of in the first line of Python: here that is behind the `try`.
+    members = [member() for _ in range(threads)]
+    for one in members:
+        next(one)
+    team(partial(next, map(next, iter(members))), threads)
     if failed:
-        raise failed[0]
+        raise failed.pop()
     return [done[part] for part in range(parts)]
 
 

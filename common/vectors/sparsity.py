@@ -55,8 +55,8 @@ class Expected:
         is_asked = vector is self.vector and out is self.out and kept == self.kept
         return self.band if is_asked and self.versions == (vector._version, out._version) else None
 
-    def longest(self, result: Tensor) -> float:
-        """Return how long the result of the last TopK is at most, if this is it, and nobody has changed it."""
+    def norm_at_most_of(self, result: Tensor) -> float:
+        """Return it if this is the result of the last TopK, and has not been changed by this name."""
         return self.norm_at_most if result is self.out and result._version == self._written else math.inf
 
 
@@ -65,7 +65,7 @@ class WarmTopK:
 
     def __init__(self) -> None:
         self._rows: dict[float, select_rows.Bounds] = {}
-        self._long: dict[float, select_long.Threshold] = {}
+        self._long: dict[int, select_long.Threshold] = {}
         self._on_device = OnDevice()
         self._last: tuple[Tensor, int, int, NDArray[Any]] | None = None
         self.expected: Expected | None = None  # of a long vector
@@ -82,7 +82,7 @@ class WarmTopK:
         if vector.device.type != "cpu":
             return self._on_device.top_k(vector, kept, out)
         if select_long.is_for(vector, kept):
-            self._top_k_of_long(vector, density, kept, out)
+            self._top_k_of_long(vector, kept, out)
         else:
             torch.autograd.graph.increment_version(out)  # numpy writes there, and torch should know
             magnitude = self._magnitudes(vector, kept)
@@ -91,8 +91,8 @@ class WarmTopK:
             self._last = (out, out._version, kept, magnitude)
         return out
 
-    def _top_k_of_long(self, vector: Tensor, density: float, kept: int, out: Tensor) -> None:
-        threshold = self._long.setdefault(density, select_long.Threshold())
+    def _top_k_of_long(self, vector: Tensor, kept: int, out: Tensor) -> None:
+        threshold = self._long.setdefault(kept, select_long.Threshold())
         expected, self.expected = self.expected, None
         band = expected.band_for(vector, kept, out) if expected else None
         torch.autograd.graph.increment_version(out)

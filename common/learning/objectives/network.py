@@ -83,7 +83,7 @@ class _BatchGradient(Gradient):
     def undecayed(self, weights: Tensor, norm_at_most: float) -> tuple[Tensor, float]:
         """Leave the weight decay to the caller where the gradient is short enough with it, however long it is."""
         gradient, task = self._of_loss(weights), self._objective.task
-        if is_short(gradient, task.gradient_clip_norm - task.weight_decay * norm_at_most):
+        if is_short(gradient, task.gradient_clip_norm, more=task.weight_decay * norm_at_most):
             return gradient, task.weight_decay
         return self._completed(gradient, weights), 0.0
 
@@ -118,9 +118,10 @@ def clipped(gradient: Tensor, longest: float) -> Tensor:
     return gradient if norm <= longest else gradient.mul_(torch.tensor(longest) / norm)
 
 
-def is_short(gradient: Tensor, longest: float) -> bool:
-    """Say whether a gradient is surely not too long: sooner than its norm would, and not quite as exact."""
-    return longest > 0 and float(gradient.dot(gradient)) < (SURELY * longest) ** 2
+def is_short(gradient: Tensor, longest: float, more: float = 0.0) -> bool:
+    """Say whether a gradient and something so long are surely not too long: sooner than a norm would, not as exact."""
+    room = SURELY * longest - more
+    return room > 0 and float(gradient.dot(gradient)) < room**2
 
 
 def clipped_on_device(gradient: Tensor, longest: float) -> Tensor:
