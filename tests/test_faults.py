@@ -87,6 +87,20 @@ def test_a_client_gone_for_good_is_given_up_and_comes_back_as_a_new_one(name: st
     assert sum("client-1 was not counted in 3 rounds" in text for text in trial.said) == 1
 
 
+@pytest.mark.parametrize("name", ZERO_SUM)
+def test_who_was_not_there_at_the_start_joins_when_it_comes(name: str, tmp_path: Path) -> None:
+    def come(trial: Trial) -> None:
+        trial.grid.clients[VICTIM] = trial.clients[VICTIM]
+
+    trial = Trial(experiment_of(name), tmp_path, after={5: come}, minimum_clients=3)
+    del trial.grid.clients[VICTIM]
+    trial.go()
+    assert trial.counted == [3] * 5 + [4] * 7
+    assert len(trial.audits) == 12
+    assert max(trial.audits) < 1e-5
+    assert trial.strategy.checkpoint.ledger.recentrings == 0
+
+
 def test_a_re_centring_and_new_members_are_owed_nothing(tmp_path: Path) -> None:
     """What rounding took from earlier means was owed to a sum that is no more."""
     seen: list[bool] = []

@@ -78,12 +78,9 @@ class Membership:
         return {name: known[name] for name in self.ledger.members if name in known}
 
     def gather(self, grid: Grid, *, resumed: bool) -> None:
-        """Wait for all clients before the first round; most are on their way back to a run that goes on."""
-        if resumed:
-            members = len(self.ledger.members)
-            self.roster.gather(grid, members, min(self._minimum, members), GATHERING_SECONDS)
-        else:
-            self.roster.gather(grid, self._clients)
+        """Wait for all clients, or those of a run that goes on; after a while, for as many as a round needs."""
+        wanted = len(self.ledger.members) if resumed else self._clients
+        self.roster.gather(grid, wanted, min(self._minimum, wanted), GATHERING_SECONDS)
 
     def evict(self, number: int) -> None:
         """Give up members that were away for too long."""
