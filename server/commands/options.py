@@ -93,7 +93,8 @@ TrustNetwork = Annotated[
     bool, typer.Option("--trust-network", help="be --insecure on other networks than loopback too")
 ]
 MinimumClients = Annotated[
-    int | None, typer.Option(min=1, help="a round needs so many; all but who is refused by default")
+    int | None,
+    typer.Option(min=1, help="a round needs so many, the first a minute later; all but who is refused by default"),
 ]
 DeadlineSeconds = Annotated[
     float | None, typer.Option(min=0.1, help="a round waits no longer than this; an hour by default")
