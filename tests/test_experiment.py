@@ -90,6 +90,8 @@ def test_a_users_own_plugin_by_module_and_class(tmp_path: Path) -> None:
         (["algorthm.density=0.1"], ["with --set", "algorthm", "nearest is algorithm"]),
         (["algorithm.name=hybrid", "algorithm.l1_strength=2"], ["unknown key of hybrid"]),
         (["ronds=5"], ["ronds", "5", "unknown key", "nearest is rounds"]),
+        (["precision=grid"], ["unknown key", "nearest is codec.precision"]),
+        (["density=0.1"], ["unknown key", "nearest is algorithm.density"]),
         (["algorithm.density=-0.5"], ["algorithm.density = -0.5", "above 0 and at most 1"]),
         (["algorithm.density=0"], ["algorithm.density = 0", "above 0 and at most 1"]),
         (["algorithm.density=much"], ["algorithm.density = 'much'", "a number above 0"]),

@@ -52,13 +52,13 @@ def read(kind: type[T], section: object, source: Source, key: str = "") -> T:
         owner = f" of {values.get('name')}"
         kind = _chosen_plugin(kind, values, source, key)
     known = {field.name: field for field in fields(kind)}  # type: ignore[arg-type]
+    hints = get_type_hints(kind, include_extras=True)
     allowed = [*(["name"] if owner else []), *known]
     for name in values:
         if name not in known:
-            closest = _join(key, nearest(str(name), allowed))
+            closest = _join(key, _in_a_section(name, hints) or nearest(str(name), allowed))
             complaint = f"is an unknown key{owner}; the nearest is {closest}; known: {', '.join(allowed)}"
             source.refuse(_join(key, str(name)), f" = {values[name]!r} {complaint}")
-    hints = get_type_hints(kind, include_extras=True)
     arguments = {
         name: _read_field(hints[name], field, values, source, _join(key, name)) for name, field in known.items()
     }
@@ -66,6 +66,12 @@ def read(kind: type[T], section: object, source: Source, key: str = "") -> T:
         return kind(**{name: value for name, value in arguments.items() if value is not MISSING})
     except ValueError as error:  # a check across fields, in __post_init__
         source.refuse(key or "the experiment", f": {error}")
+
+
+def _in_a_section(name: object, hints: Mapping[str, Any]) -> str | None:
+    """Return where a key belongs that was written without its section."""
+    sections = {section: fields(hint) for section, hint in hints.items() if is_dataclass(hint)}
+    return next((f"{one}.{name}" for one, known in sections.items() if name in {key.name for key in known}), None)
 
 
 def to_mapping(instance: Any) -> dict[str, Any]:  # noqa: ANN401
