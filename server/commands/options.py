@@ -94,7 +94,9 @@ TrustNetwork = Annotated[
 ]
 MinimumClients = Annotated[
     int | None,
-    typer.Option(min=1, help="a round needs so many, the first a minute later; all but who is refused by default"),
+    typer.Option(
+        min=1, help="a round needs so many; the first waits a minute for all. All but who is refused by default"
+    ),
 ]
 DeadlineSeconds = Annotated[
     float | None, typer.Option(min=0.1, help="a round waits no longer than this; an hour by default")
